@@ -1,0 +1,119 @@
+"""``minedraft generate``: offline generation for a file of prompts, with a summary.
+
+Owns flags, files and printed output; the engine is behind minedraft.plugin.offline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minedraft.cli.options import add_options, read_options
+from minedraft.errors import ConfigError
+from minedraft.prompts import read_prompts
+from minedraft.validation import check_int, check_number
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "generate",
+        help="generate for a file of prompts and report speed, acceptance and overlap",
+        description="Takes every engine flag of vLLM besides its own.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("target", metavar="TARGET", help="target model")
+    parser.add_argument(
+        "--prompts",
+        required=True,
+        metavar="FILE.jsonl",
+        help='rows {"prompt": ...}, {"turns": [...]} (first turn) or {"question": ...}',
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="first N prompts only")
+    parser.add_argument("--max-tokens", type=int, default=128, metavar="N")
+    parser.add_argument("--max-num-seqs", type=int, default=8, metavar="N", help="in flight")
+    parser.add_argument("--dtype", default="auto", help="of the target, and of the draft model")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--chat", action="store_true", help="apply the chat template")
+    parser.add_argument("--ignore-eos", action="store_true", help="generate max-tokens always")
+    parser.add_argument("--output", metavar="OUT.jsonl", help="default: standard output")
+    parser.add_argument("--summary", metavar="SUMMARY.json")
+    add_options(parser)
+    parser.set_defaults(run=run, takes_engine_flags=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generate and write; 0 when every prompt has its line."""
+    _check(args)
+    if args.draft_dtype is None and args.dtype != "auto":
+        args.draft_dtype = args.dtype
+    config = read_options(args)
+    prompts = read_prompts(args.prompts, args.limit)
+    for path in (args.output, args.summary, args.trace):
+        _check_writable(path)
+    from minedraft.plugin.offline import OfflineRun, run_offline
+
+    result = run_offline(
+        OfflineRun(
+            target=args.target,
+            config=config,
+            prompts=tuple(prompts),
+            max_tokens=args.max_tokens,
+            max_num_seqs=args.max_num_seqs,
+            dtype=args.dtype,
+            temperature=args.temperature,
+            seed=args.seed,
+            chat=args.chat,
+            ignore_eos=args.ignore_eos,
+            engine_flags=tuple(args.engine_flags),
+        )
+    )
+    _write_rows(args.output, result.rows)
+    if args.summary:
+        text = json.dumps(result.summary, indent=2) + "\n"
+        Path(args.summary).write_text(text, encoding="utf-8")
+    _print_summary(result.summary)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    check_int("--limit", args.limit, 1, optional=True)
+    check_int("--max-tokens", args.max_tokens, 1)
+    check_int("--max-num-seqs", args.max_num_seqs, 1)
+    check_int("--seed", args.seed, 0)
+    check_number("--temperature", args.temperature, 0.0, 10.0)
+
+
+def _check_writable(path: str | None) -> None:
+    """Find out before the engine starts that a file cannot be written."""
+    if path is None:
+        return
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with Path(path).open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"minedraft: cannot write {path!r}: {error.strerror}") from error
+
+
+def _write_rows(path: str | None, rows: Iterable[dict[str, object]]) -> None:
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if path is None:
+        sys.stdout.write(lines)
+    else:
+        Path(path).write_text(lines, encoding="utf-8")
+
+
+def _print_summary(summary: dict[str, object]) -> None:
+    width = max(len(name) for name in summary)
+    for name, value in summary.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        print(f"{name:<{width}}  {shown}", file=sys.stderr)

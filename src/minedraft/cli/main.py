@@ -1,0 +1,52 @@
+"""Entry of the ``minedraft`` command.
+
+Owns the list of subcommands and the way errors are shown; vLLM is imported only by the
+subcommands that run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from minedraft._version import __version__
+from minedraft.cli import doctor, generate, serve, trace
+from minedraft.errors import MineDraftError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands; each sets `run`, which takes (arguments, the rest)."""
+    parser = argparse.ArgumentParser(
+        prog="minedraft",
+        description="Parallel speculative decoding for vLLM: draft one batch, verify another.",
+    )
+    parser.add_argument("--version", action="version", version=f"minedraft {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (serve, generate, doctor, trace):
+        module.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Returns:
+        0, or what the subcommand returns; 2 for an error that it explains on stderr.
+    """
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest and not getattr(args, "takes_engine_flags", False):
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    args.engine_flags = rest
+    try:
+        return int(args.run(args))
+    except MineDraftError as error:
+        print(error, file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("minedraft: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

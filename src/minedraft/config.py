@@ -1,0 +1,173 @@
+"""Every option of minedraft, validated, in two frozen dataclasses.
+
+Owns names, defaults and ranges; it knows nothing of vLLM and reads no environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from minedraft.devices import Device
+from minedraft.emulation import Emulation
+from minedraft.errors import ConfigError
+from minedraft.validation import (
+    as_mapping,
+    check_bool,
+    check_choice,
+    check_int,
+    check_number,
+    check_str,
+    refuse_unknown,
+)
+
+MODES = ("none", "sequential", "two-batch")
+DTYPES = ("auto", "float32", "float16", "bfloat16", "half", "float")
+MAX_DRAFT_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterConfig:
+    """The draft model and the process that runs it.
+
+    Sizes are in tokens, `kv_cache_gib` in GiB, times in seconds.
+    """
+
+    model: str
+    device: Device = field(default_factory=lambda: Device(kind="cpu"))
+    dtype: str = "auto"
+    quantization: str | None = None
+    revision: str | None = None
+    max_model_len: int | None = None
+    """None: the smaller of the draft model's own and the target's."""
+    memory_share: float = 0.9
+    """Share of the drafter's device that weights and KV cache may take (GPU only)."""
+    kv_cache_gib: float | None = None
+    """Size of the drafter's KV cache; None: by `memory_share` on a GPU, 1 GiB on a CPU."""
+    block_size: int | None = None
+    max_num_batched_tokens: int = 2048
+    """Most tokens in one pass of the draft model; longer prompts are cut in chunks."""
+    enforce_eager: bool = False
+    start_timeout_s: float = 600.0
+    reply_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_str("draft_model", self.model)
+        check_choice("draft_dtype", self.dtype, DTYPES)
+        check_str("draft_quantization", self.quantization, optional=True)
+        check_str("draft_revision", self.revision, optional=True)
+        check_int("draft_max_model_len", self.max_model_len, 8, optional=True)
+        check_number("draft_memory_share", self.memory_share, 0.0, 1.0, low_open=True)
+        check_number(
+            "draft_kv_cache_gib", self.kv_cache_gib, 0.0, 4096.0, optional=True, low_open=True
+        )
+        check_int("draft_block_size", self.block_size, 1, 2048, optional=True)
+        check_int("draft_max_num_batched_tokens", self.max_num_batched_tokens, 16)
+        check_bool("draft_enforce_eager", self.enforce_eager)
+        check_number("draft_start_timeout_s", self.start_timeout_s, 0.0, 86_400.0, low_open=True)
+        check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MineDraftConfig:
+    """What `additional_config["minedraft"]` holds, checked.
+
+    `mode` none decodes without drafts and needs no `drafter`; the others need one.
+    """
+
+    mode: str = "two-batch"
+    num_speculative_tokens: int = 4
+    drafter: DrafterConfig | None = None
+    target_cores: str | None = None
+    """CPU cores of the target, as in '0-3' (CPU only); None: all that the drafter leaves."""
+    trace: str | None = None
+    """File that receives one JSON line per step; None: no trace, at no cost."""
+    emulate: Emulation | None = None
+    allow_untested_vllm: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+        check_int("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_DRAFT_TOKENS)
+        check_str("target_cores", self.target_cores, optional=True)
+        check_str("trace", self.trace, optional=True)
+        check_bool("allow_untested_vllm", self.allow_untested_vllm)
+        if self.mode != "none" and self.drafter is None:
+            raise ConfigError(
+                f"minedraft: draft_model is missing; mode {self.mode!r} needs a draft model "
+                "(allowed: a model name or folder)"
+            )
+
+    @classmethod
+    def from_mapping(cls, options: object) -> MineDraftConfig:
+        """Build from the plain dict that vLLM's `additional_config` carries.
+
+        The drafter's options stand beside the others with the prefix ``draft_``.
+
+        Raises:
+            ConfigError: names the option, its value and what is allowed.
+        """
+        table = as_mapping("additional_config['minedraft']", options)
+        refuse_unknown("the minedraft options", table, option_names())
+        own = {name: table[name] for name in _own_names() if name in table}
+        if table.get("emulate") is not None:
+            own["emulate"] = _read_emulation(table["emulate"])
+        return cls(drafter=_read_drafter(table), **own)  # type: ignore[arg-type]
+
+    def to_mapping(self) -> dict[str, object]:
+        """The plain, JSON-ready dict that `from_mapping` takes; defaults are left out."""
+        plain = {
+            name: getattr(self, name)
+            for name in _own_names()
+            if getattr(self, name) != _default(MineDraftConfig, name)
+        }
+        if self.emulate is not None:
+            plain["emulate"] = self.emulate.to_mapping()
+        if self.drafter is not None:
+            plain.update(_drafter_mapping(self.drafter))
+        return plain
+
+
+def option_names() -> tuple[str, ...]:
+    """Every key that the plain dict may have."""
+    return (*_own_names(), *(f"draft_{each.name}" for each in fields(DrafterConfig)))
+
+
+def _own_names() -> tuple[str, ...]:
+    return tuple(each.name for each in fields(MineDraftConfig) if each.name != "drafter")
+
+
+def _default(cls: type, name: str) -> object:
+    return next(each.default for each in fields(cls) if each.name == name)
+
+
+def _read_emulation(value: object) -> Emulation:
+    if isinstance(value, Emulation):
+        return value
+    return Emulation.from_toml(value) if isinstance(value, str) else Emulation.from_mapping(value)
+
+
+def _read_drafter(table: Mapping[str, object]) -> DrafterConfig | None:
+    names = [each.name for each in fields(DrafterConfig)]
+    given = {name: table[f"draft_{name}"] for name in names if f"draft_{name}" in table}
+    if given.get("model") is None:
+        if given and set(given) != {"model"}:
+            raise ConfigError(
+                f"minedraft: draft_model is missing, but draft_{min(given)} is given; "
+                "allowed: a model name or folder"
+            )
+        return None
+    if "device" in given:
+        device = given["device"]
+        given["device"] = device if isinstance(device, Device) else Device.parse(device)
+    return DrafterConfig(**given)  # type: ignore[arg-type]
+
+
+def _drafter_mapping(drafter: DrafterConfig) -> dict[str, object]:
+    plain: dict[str, object] = {}
+    for each in fields(DrafterConfig):
+        value = getattr(drafter, each.name)
+        if each.name in ("model", "device"):
+            plain[f"draft_{each.name}"] = str(value)
+        elif value != each.default:
+            plain[f"draft_{each.name}"] = value
+    return plain

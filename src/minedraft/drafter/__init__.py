@@ -1,0 +1,34 @@
+"""The drafter: its book, its loop, its process, and the scheduler's client to it."""
+
+from __future__ import annotations
+
+from minedraft.drafter.book import DraftBook
+from minedraft.drafter.client import DraftCounters, DrafterClient, DraftSource, NoDrafter
+from minedraft.drafter.device import DeviceInfo, DraftDevice, Row
+from minedraft.drafter.emulated import EmulatedDraftDevice
+from minedraft.drafter.loop import DrafterLoop
+from minedraft.drafter.process import (
+    Connection,
+    StartingDrafter,
+    die_with_parent,
+    drafter_command,
+)
+from minedraft.drafter.request import DraftedRequest
+
+__all__ = [
+    "Connection",
+    "DeviceInfo",
+    "DraftBook",
+    "DraftCounters",
+    "DraftDevice",
+    "DraftSource",
+    "DraftedRequest",
+    "DrafterClient",
+    "DrafterLoop",
+    "EmulatedDraftDevice",
+    "NoDrafter",
+    "Row",
+    "StartingDrafter",
+    "die_with_parent",
+    "drafter_command",
+]

@@ -1,0 +1,268 @@
+"""The drafter's book: which requests it follows, what is asked of it, what to run next.
+
+Owns the choice of every pass; it runs no model and reads no socket. One shape serves all
+modes: a ticket (a group of requests) is drafted up to k tokens and answered when
+complete, or at once with what is there; idle time goes into prompts, then into guesses
+beyond the drafts sent (the lead).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minedraft.drafter.device import DraftDevice, Row
+from minedraft.drafter.request import DraftedRequest
+from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
+
+logger = logging.getLogger(__name__)
+
+_PROMPT_SHARE = 4
+"""While a ticket is drafted, prompts get one part in this many of its first pass."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ticket:
+    want: Want
+    members: list[DraftedRequest]
+    declined: set[str] = field(default_factory=set)
+    start_ns: int = 0
+    num_passes: int = 0
+
+
+class DraftBook:
+    """Applies updates, plans passes, and turns finished tickets into answers.
+
+    `device` is asked for room only. Not thread-safe.
+    """
+
+    def __init__(self, device: DraftDevice) -> None:
+        self._device = device
+        self._requests: dict[str, DraftedRequest] = {}
+        self._tickets: deque[_Ticket] = deque()
+        self._answers: list[Drafts] = []
+        self._num_added = 0
+        self._pass_ticket: _Ticket | None = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def apply(self, update: Update, now_ns: int) -> None:
+        """Take in one update; tickets that need no wait are answered at once."""
+        for request_id, version in update.releases:
+            self._release(request_id, version)
+        for add in update.adds:
+            self._add(add)
+        for commit in update.commits:
+            self._commit(commit)
+        for want in update.wants:
+            self._want(want, now_ns)
+
+    def next_pass(self, now_ns: int) -> list[Row]:
+        """The rows of the next pass; empty if there is nothing to do.
+
+        Tickets come first and in their order. A request for which the KV pool has no room
+        is declined for this ticket and asked again by the next.
+        """
+        while self._tickets:
+            ticket = self._tickets[0]
+            rows = self._ticket_rows(ticket)
+            if rows:
+                if not ticket.num_passes:
+                    ticket.start_ns = now_ns
+                    rows += self._prompt_rows(self._prompt_budget(rows), rows)
+                self._pass_ticket = ticket
+                return rows
+            self._answer(self._tickets.popleft(), now_ns)
+        self._pass_ticket = None
+        budget = self._device.info.max_num_batched_tokens
+        return self._prompt_rows(budget, ()) or self._lead_rows(budget)
+
+    def record(self, rows: Sequence[Row], tokens: Mapping[str, int], now_ns: int) -> None:
+        """Note the outcome of a pass, and finish the ticket if it is complete."""
+        for row in rows:
+            row.request.num_computed = row.end
+            if row.request.key in tokens:
+                row.request.guesses.append(tokens[row.request.key])
+        ticket = self._pass_ticket
+        if ticket is None:
+            return
+        ticket.num_passes += 1
+        if self._tickets and self._tickets[0] is ticket and not self._open_members(ticket):
+            self._answer(self._tickets.popleft(), now_ns)
+
+    def take_answers(self) -> list[Drafts]:
+        """Answers that are ready to send, oldest first."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    # -- updates ---------------------------------------------------------------------
+
+    def _release(self, request_id: str, version: int) -> None:
+        request = self._requests.get(request_id)
+        if request is not None and request.version <= version:
+            self._drop(request)
+
+    def _drop(self, request: DraftedRequest) -> None:
+        del self._requests[request.request_id]
+        self._device.release(request)
+        for ticket in self._tickets:
+            ticket.declined.add(request.key)
+
+    def _add(self, add: Add) -> None:
+        if (known := self._requests.get(add.request_id)) is not None:
+            self._drop(known)
+        self._num_added += 1
+        self._requests[add.request_id] = DraftedRequest(
+            request_id=add.request_id,
+            version=add.version,
+            order=self._num_added,
+            committed=list(add.token_ids),
+        )
+
+    def _commit(self, commit: Commit) -> None:
+        request = self._requests.get(commit.request_id)
+        if request is None or request.version != commit.version:
+            return
+        if len(request.committed) != commit.committed_len:
+            logger.error(
+                "minedraft drafter: request %s has %d tokens here and %d there; it is dropped "
+                "and runs without drafts until it is added again",
+                commit.request_id,
+                len(request.committed),
+                commit.committed_len,
+            )
+            self._drop(request)
+            return
+        request.commit(commit.token_ids)
+
+    def _want(self, want: Want, now_ns: int) -> None:
+        known = (self._requests.get(request_id) for request_id in want.request_ids)
+        ticket = _Ticket(want=want, members=[each for each in known if each is not None])
+        for member in ticket.members:
+            member.lead = want.lead
+        if want.may_wait:
+            self._tickets.append(ticket)
+        else:
+            ticket.start_ns = now_ns
+            self._answer(ticket, now_ns)
+
+    # -- tickets ---------------------------------------------------------------------
+
+    def _goal(self, ticket: _Ticket, member: DraftedRequest) -> int:
+        """Guesses that complete a member: k, or fewer at the end of the context."""
+        room = self._device.info.max_model_len - len(member.committed)
+        return max(0, min(ticket.want.num_tokens, room))
+
+    def _open_members(self, ticket: _Ticket) -> list[DraftedRequest]:
+        return [
+            each
+            for each in ticket.members
+            if each.key not in ticket.declined and len(each.guesses) < self._goal(ticket, each)
+        ]
+
+    def _ticket_rows(self, ticket: _Ticket) -> list[Row]:
+        """Every open member's missing tokens, shortest first, as far as one pass holds them.
+
+        A member that does not fit is declined (its prompt is still coming in), unless none
+        fits: then the ticket is about prompts, which are fed in chunks.
+        """
+        info = self._device.info
+        budget = info.max_num_batched_tokens
+        rows: list[Row] = []
+        for member in sorted(self._open_members(ticket), key=lambda each: each.num_missing):
+            end = len(member.committed) + self._goal(ticket, member) - 1
+            late = bool(rows) and member.num_missing > budget
+            full = len(rows) == info.max_num_seqs
+            if late or full or not self._reserve(member, end, budget, rows):
+                ticket.declined.add(member.key)
+                continue
+            rows.append(_row(member, budget))
+            budget -= rows[-1].num_tokens
+        return rows
+
+    def _answer(self, ticket: _Ticket, now_ns: int) -> None:
+        drafts = []
+        for member in ticket.members:
+            if self._requests.get(member.request_id) is not member:
+                continue
+            tokens = member.guesses[: self._goal(ticket, member)]
+            member.num_sent = len(tokens)
+            drafts.append(Draft(member.request_id, member.version, len(member.committed), tokens))
+        self._answers.append(
+            Drafts(
+                ticket=ticket.want.ticket,
+                drafts=drafts,
+                start_ns=ticket.start_ns or now_ns,
+                end_ns=now_ns,
+                num_passes=ticket.num_passes,
+            )
+        )
+
+    # -- idle work -------------------------------------------------------------------
+
+    def _prompt_budget(self, rows: Sequence[Row]) -> int:
+        limit = self._device.info.max_num_batched_tokens
+        return min(limit // _PROMPT_SHARE, limit - sum(row.num_tokens for row in rows))
+
+    def _prompt_rows(self, budget: int, taken: Sequence[Row]) -> list[Row]:
+        """Committed tokens whose KV is missing, oldest request first."""
+        behind = (
+            each for each in self._requests.values() if each.num_computed < len(each.committed) - 1
+        )
+        return self._fill(behind, budget, taken)
+
+    def _lead_rows(self, budget: int) -> list[Row]:
+        """One more guess for each request that is short of its lead, shortest first."""
+        short = [
+            each
+            for each in self._requests.values()
+            if len(each.guesses) < min(each.num_sent + each.lead, self._room(each))
+        ]
+        return self._fill(sorted(short, key=lambda each: len(each.guesses)), budget, ())
+
+    def _fill(
+        self, requests: Iterable[DraftedRequest], budget: int, taken: Sequence[Row]
+    ) -> list[Row]:
+        rows: list[Row] = []
+        seen = {row.request.key for row in taken}
+        for request in requests:
+            if budget <= 0 or len(taken) + len(rows) >= self._device.info.max_num_seqs:
+                break
+            if request.key in seen or self._room(request) <= 0:
+                continue
+            if self._reserve(request, request.length, budget, [*taken, *rows]):
+                rows.append(_row(request, budget))
+                budget -= rows[-1].num_tokens
+        return rows
+
+    # -- KV pool ---------------------------------------------------------------------
+
+    def _room(self, request: DraftedRequest) -> int:
+        return self._device.info.max_model_len - len(request.committed)
+
+    def _reserve(
+        self, request: DraftedRequest, num_tokens: int, chunk: int, rows: Sequence[Row]
+    ) -> bool:
+        """Room in the KV pool, taken from newer requests if it must be; the oldest finish."""
+        while not self._device.reserve(request, num_tokens, chunk):
+            in_pass = {row.request.key for row in rows}
+            victims = [
+                each
+                for each in self._requests.values()
+                if each.order > request.order and each.num_computed and each.key not in in_pass
+            ]
+            if not victims:
+                return False
+            victim = max(victims, key=lambda each: each.order)
+            self._device.release(victim)
+            victim.forget_kv()
+        return True
+
+
+def _row(request: DraftedRequest, budget: int) -> Row:
+    """The next tokens of `request`, at most `budget` of them."""
+    start = request.num_computed
+    return Row(request=request, start=start, end=min(request.length, start + budget))

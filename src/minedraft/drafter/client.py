@@ -1,0 +1,336 @@
+"""The scheduler's view of the drafter: what was asked, what came back, what still holds.
+
+Owns the bookkeeping of tickets and drafts by request id, version and committed length; it
+neither plans steps nor knows vLLM.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from minedraft.drafter.process import Connection
+from minedraft.errors import DrafterError, ProtocolError
+from minedraft.policies.base import DraftState
+from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
+
+logger = logging.getLogger(__name__)
+
+_ALIVE_POLL_S = 0.25
+
+
+@dataclass(slots=True, kw_only=True)
+class _Followed:
+    version: int
+    committed_len: int
+    ticket: int | None = None
+    draft: Draft | None = None
+    origin: Drafts | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftCounters:
+    """What the drafter did so far."""
+
+    tickets: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    stale_drafts: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Outbox:
+    releases: list[tuple[str, int]] = field(default_factory=list)
+    adds: list[Add] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    wants: list[Want] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.releases or self.adds or self.commits or self.wants)
+
+
+class DrafterClient:
+    """Follows requests on behalf of the scheduler. Not thread-safe.
+
+    Messages are collected and sent together by `flush`. When the drafter dies, is silent
+    too long or breaks the protocol, `available` turns False, every awaited draft counts as
+    absent, and requests go on without drafts.
+    """
+
+    def __init__(self, connection: Connection, *, k: int, reply_timeout_s: float) -> None:
+        self._connection = connection
+        self._k = k
+        self._reply_timeout_s = reply_timeout_s
+        self._followed: dict[str, _Followed] = {}
+        self._asked: dict[int, tuple[str, ...]] = {}
+        self._outbox = _Outbox()
+        self._last_version = 0
+        self._last_ticket = 0
+        self._last_heard = time.monotonic()
+        self.available = True
+        self.counters = DraftCounters()
+
+    # -- what happened ---------------------------------------------------------------
+
+    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Tell the drafter of a request with all of its tokens, prompt first."""
+        self.release(request_id)
+        self._last_version += 1
+        self._followed[request_id] = _Followed(
+            version=self._last_version, committed_len=len(token_ids)
+        )
+        if self.available:
+            self._outbox.adds.append(Add(request_id, self._last_version, list(token_ids)))
+
+    def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Report tokens that the target decided; drafts made before are void."""
+        followed = self._followed.get(request_id)
+        if followed is None or not token_ids:
+            return
+        if self.available:
+            self._outbox.commits.append(
+                Commit(request_id, followed.version, followed.committed_len, list(token_ids))
+            )
+        followed.committed_len += len(token_ids)
+        followed.draft = followed.origin = None
+
+    def release(self, request_id: str) -> None:
+        """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
+        followed = self._followed.pop(request_id, None)
+        if followed is not None and self.available:
+            self._outbox.releases.append((request_id, followed.version))
+
+    def ask(self, request_ids: Sequence[str]) -> None:
+        """Ask for k drafts for each of a group, under one ticket; those not followed get none."""
+        known = [each for each in request_ids if each in self._followed]
+        if not self.available or not known:
+            return
+        self._last_ticket += 1
+        self._asked[self._last_ticket] = tuple(known)
+        for request_id in known:
+            followed = self._followed[request_id]
+            followed.ticket, followed.draft, followed.origin = self._last_ticket, None, None
+        self._outbox.wants.append(
+            Want(ticket=self._last_ticket, request_ids=known, num_tokens=self._k)
+        )
+        self.counters.tickets += 1
+
+    def flush(self) -> None:
+        """Send what was collected."""
+        outbox, self._outbox = self._outbox, _Outbox()
+        if not outbox or not self.available:
+            return
+        if outbox.wants:
+            self._last_heard = time.monotonic()
+        try:
+            self._connection.channel.send(
+                Update(
+                    releases=outbox.releases,
+                    adds=outbox.adds,
+                    commits=outbox.commits,
+                    wants=outbox.wants,
+                )
+            )
+        except DrafterError as error:
+            self._lose(str(error))
+
+    # -- what is known ---------------------------------------------------------------
+
+    def state(self, request_id: str) -> DraftState:
+        """NONE, PENDING or READY; a request that is not followed has NONE."""
+        followed = self._followed.get(request_id)
+        if followed is None:
+            return DraftState.NONE
+        if followed.draft is not None:
+            return DraftState.READY
+        if followed.ticket is not None and followed.ticket in self._asked:
+            return DraftState.PENDING
+        return DraftState.NONE
+
+    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+        """The draft that continues the request from `committed_len`, with its answer.
+
+        A draft for another length or another life of the id is never returned.
+        """
+        followed = self._followed.get(request_id)
+        if followed is None or followed.draft is None or followed.origin is None:
+            return None
+        if followed.draft.committed_len != committed_len:
+            return None
+        return followed.draft, followed.origin
+
+    # -- what comes back -------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Take in every answer that is here."""
+        while self.available and (answer := self._receive(0.0)) is not None:
+            self._accept(answer)
+
+    def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
+        """Wait until none of these requests is PENDING; False if `timeout_s` passes first."""
+        deadline = time.monotonic() + timeout_s
+        while self._any_pending(request_ids):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            answer = self._receive(min(left, _ALIVE_POLL_S))
+            if answer is not None:
+                self._accept(answer)
+        return not self._any_pending(request_ids)
+
+    def close(self) -> None:
+        """End the drafter."""
+        self.available = False
+        self._connection.close()
+
+    def _any_pending(self, request_ids: Collection[str]) -> bool:
+        return any(self.state(each) is DraftState.PENDING for each in request_ids)
+
+    def _receive(self, timeout_s: float) -> Drafts | None:
+        try:
+            message = self._connection.channel.receive(timeout_s)
+        except ProtocolError as error:
+            self._lose(str(error))
+            return None
+        if message is None:
+            self._check_alive()
+            return None
+        self._last_heard = time.monotonic()
+        if isinstance(message, Drafts):
+            return message
+        self._lose(f"it sent {message!r} when drafts were expected")
+        return None
+
+    def _check_alive(self) -> None:
+        if not self._connection.is_alive():
+            self._lose(f"the process ended with code {self._connection.process.returncode}")
+        elif self._asked and time.monotonic() - self._last_heard > self._reply_timeout_s:
+            self._lose(f"it did not answer for {self._reply_timeout_s:g} s")
+
+    def _accept(self, answer: Drafts) -> None:
+        asked = self._asked.pop(answer.ticket, None)
+        if asked is None:
+            logger.warning("minedraft: an answer to ticket %d, which is not open", answer.ticket)
+            return
+        drafts: Mapping[str, Draft] = {draft.request_id: draft for draft in answer.drafts}
+        for request_id in asked:
+            self._settle(request_id, drafts.get(request_id), answer)
+
+    def _settle(self, request_id: str, draft: Draft | None, answer: Drafts) -> None:
+        followed = self._followed.get(request_id)
+        if followed is None or followed.ticket != answer.ticket:
+            self.counters.stale_drafts += draft is not None
+            return
+        followed.ticket = None
+        empty = Draft(request_id, followed.version, followed.committed_len, [])
+        fits = (
+            draft is not None
+            and draft.version == followed.version
+            and draft.committed_len == followed.committed_len
+            and len(draft.token_ids) <= self._k
+        )
+        self.counters.stale_drafts += draft is not None and not fits
+        followed.draft = draft if fits and draft is not None else empty
+        followed.origin = answer
+        self.counters.drafts += 1
+        self.counters.draft_tokens += len(followed.draft.token_ids)
+
+    def _lose(self, reason: str) -> None:
+        logger.error("minedraft: the drafter is lost (%s); requests go on without drafts", reason)
+        self.available = False
+        self._asked.clear()
+        self._outbox = _Outbox()
+        for followed in self._followed.values():
+            followed.ticket = followed.draft = followed.origin = None
+
+
+class NoDrafter:
+    """The client of an engine that decodes without drafts: it knows nothing and asks nothing."""
+
+    available = False
+
+    def __init__(self) -> None:
+        self.counters = DraftCounters()
+
+    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Nothing to do."""
+
+    def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Nothing to do."""
+
+    def release(self, request_id: str) -> None:
+        """Nothing to do."""
+
+    def ask(self, request_ids: Sequence[str]) -> None:
+        """Nothing to do."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def state(self, request_id: str) -> DraftState:
+        """Always NONE."""
+        return DraftState.NONE
+
+    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+        """Always None."""
+        return None
+
+    def collect(self) -> None:
+        """Nothing to do."""
+
+    def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
+        """Nobody is awaited."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class DraftSource(Protocol):
+    """What a scheduler needs of either client."""
+
+    available: bool
+    counters: DraftCounters
+
+    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """See DrafterClient."""
+        ...
+
+    def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """See DrafterClient."""
+        ...
+
+    def release(self, request_id: str) -> None:
+        """See DrafterClient."""
+        ...
+
+    def ask(self, request_ids: Sequence[str]) -> None:
+        """See DrafterClient."""
+        ...
+
+    def flush(self) -> None:
+        """See DrafterClient."""
+        ...
+
+    def state(self, request_id: str) -> DraftState:
+        """See DrafterClient."""
+        ...
+
+    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+        """See DrafterClient."""
+        ...
+
+    def collect(self) -> None:
+        """See DrafterClient."""
+        ...
+
+    def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
+        """See DrafterClient."""
+        ...
+
+    def close(self) -> None:
+        """See DrafterClient."""
+        ...

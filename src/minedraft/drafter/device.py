@@ -1,0 +1,71 @@
+"""What the drafter needs from the device that runs the draft model.
+
+Owns the Protocol and the row that a pass is made of; implementations are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from minedraft.drafter.request import DraftedRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Tokens [start, end) of one request's sequence, to be fed in one pass."""
+
+    request: DraftedRequest
+    start: int
+    end: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the row."""
+        return self.end - self.start
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the row reaches the end of the sequence, so that it yields a guess."""
+        return self.end == self.request.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What the scheduler is told of the draft model; sizes in tokens and blocks."""
+
+    vocab_size: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    num_kv_blocks: int
+    block_size: int
+
+
+class DraftDevice(Protocol):
+    """Runs passes of a draft model and keeps its KV cache."""
+
+    info: DeviceInfo
+
+    def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
+        """Make room for the KV of the first `num_tokens` tokens of the sequence.
+
+        If more than `chunk` committed tokens have no valid KV, make room for the next
+        `chunk` tokens only. May raise `request.num_computed` when a cached prefix is found
+        for a request that held no KV. Returns False if the pool has no room.
+        """
+        ...
+
+    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+        """One pass over rows whose room is reserved; the greedy next token by `request.key`
+        for each row that reaches the end of its sequence."""
+        ...
+
+    def release(self, request: DraftedRequest) -> None:
+        """Free the KV of a request; a request that holds none is fine."""
+        ...
+
+    def close(self) -> None:
+        """Free the device."""
+        ...

@@ -1,0 +1,57 @@
+"""The drafter's loop: take messages in, run one pass, send what is complete.
+
+Owns the order of these three; the choice of a pass is the book's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from minedraft.drafter.book import DraftBook
+from minedraft.drafter.device import DraftDevice
+from minedraft.transport.channel import Channel
+from minedraft.transport.messages import Shutdown, ToDrafter, ToScheduler
+
+_IDLE_POLL_S = 1.0
+
+
+class DrafterLoop:
+    """Looks for messages between any two passes, so that it never works on old news."""
+
+    def __init__(
+        self,
+        channel: Channel[ToDrafter, ToScheduler],
+        device: DraftDevice,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._channel = channel
+        self._device = device
+        self._clock_ns = clock_ns
+        self._book = DraftBook(device)
+
+    def run(self) -> None:
+        """Serve until a Shutdown comes."""
+        busy = False
+        while self._receive(0.0 if busy else _IDLE_POLL_S):
+            busy = self.step()
+
+    def step(self) -> bool:
+        """One pass and the answers that it completed; False if there was nothing to run."""
+        rows = self._book.next_pass(self._clock_ns())
+        if rows:
+            tokens = self._device.run(rows)
+            self._book.record(rows, tokens, self._clock_ns())
+        for answer in self._book.take_answers():
+            self._channel.send(answer)
+        return bool(rows)
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Apply every message that is there; False once the scheduler ends the drafter."""
+        message = self._channel.receive(timeout_s)
+        while message is not None:
+            if isinstance(message, Shutdown):
+                return False
+            self._book.apply(message, self._clock_ns())
+            message = self._channel.receive()
+        return True

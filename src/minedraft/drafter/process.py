@@ -1,0 +1,173 @@
+"""The drafter as a child process: start it, wait until it is ready, end it.
+
+Owns the process and the handshake; what the process runs is named by the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minedraft.errors import DrafterError
+from minedraft.transport.channel import Channel, PrivateEndpoint, scheduler_channel
+from minedraft.transport.messages import Failed, Hello, Shutdown, ToDrafter, ToScheduler
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_END_TIMEOUT_S = 5.0
+_PARENT_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A running drafter: the process, the channel to it, and what it said of itself."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel[ToScheduler, ToDrafter]
+    hello: Hello
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        """Ask the drafter to end, make sure that it does, and close the channel."""
+        try:
+            if self.is_alive():
+                self.channel.send(Shutdown())
+        except DrafterError:
+            logger.debug("minedraft: the drafter takes no message; it is killed instead")
+        end_process(self.process)
+        self.channel.close()
+
+
+class StartingDrafter:
+    """A drafter process that is on its way up; `wait` turns it into a Connection.
+
+    The process is killed if this object goes before that, so that a failed start of the
+    engine leaves none behind.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        settings: Mapping[str, object],
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start `command` and hand it `settings` as JSON on its standard input.
+
+        The settings get two more keys: `address` to connect to, and `token` to repeat in
+        the Hello.
+
+        Raises:
+            DrafterError: the process cannot be started, or ends at once.
+        """
+        self._token = secrets.token_hex(16)
+        self._endpoint = PrivateEndpoint()
+        self._channel = scheduler_channel(self._endpoint.address)
+        try:
+            self._process = subprocess.Popen(
+                list(command), stdin=subprocess.PIPE, env=None if env is None else dict(env)
+            )
+        except OSError as error:
+            self._endpoint.remove()
+            raise DrafterError(f"minedraft: cannot start the drafter: {error}") from error
+        self._give_up = weakref.finalize(self, _give_up, self._process, self._endpoint)
+        address = self._endpoint.address
+        _hand_over(self._process, {**settings, "address": address, "token": self._token})
+
+    def wait(self, timeout_s: float) -> Connection:
+        """Wait for the Hello.
+
+        Raises:
+            DrafterError: the process ended, reported a failure, or said nothing for
+                `timeout_s` seconds; nothing is left behind.
+        """
+        try:
+            hello = _await_hello(self._process, self._channel, self._token, timeout_s)
+        except BaseException:
+            self._give_up()
+            self._channel.close()
+            raise
+        self._give_up.detach()
+        self._endpoint.remove()
+        return Connection(process=self._process, channel=self._channel, hello=hello)
+
+
+def _give_up(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint) -> None:
+    end_process(process, grace_s=0.0)
+    endpoint.remove()
+
+
+def _hand_over(process: subprocess.Popen[bytes], settings: Mapping[str, object]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(settings).encode())
+        process.stdin.close()
+    except BrokenPipeError as error:
+        raise DrafterError("minedraft: the drafter process ended before it was set up") from error
+
+
+def _await_hello(
+    process: subprocess.Popen[bytes],
+    channel: Channel[ToScheduler, ToDrafter],
+    token: str,
+    timeout_s: float,
+) -> Hello:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        message = channel.receive(_POLL_S)
+        if isinstance(message, Hello | Failed) and not secrets.compare_digest(message.token, token):
+            raise DrafterError("minedraft: a process with another token spoke on the socket")
+        if isinstance(message, Hello):
+            return message
+        if isinstance(message, Failed):
+            raise DrafterError(f"minedraft: the drafter did not start: {message.reason}")
+        if message is None and process.poll() is not None:
+            raise DrafterError(
+                f"minedraft: the drafter process ended with code {process.returncode} before it "
+                "was ready; its messages stand above"
+            )
+    raise DrafterError(
+        f"minedraft: the drafter was not ready after {timeout_s:g} s; "
+        "raise draft_start_timeout_s if the model loads slowly"
+    )
+
+
+def end_process(process: subprocess.Popen[bytes], grace_s: float = _END_TIMEOUT_S) -> None:
+    """Wait `grace_s` seconds for the process to end, then kill it; reaps it in any case."""
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def drafter_command(module: str) -> list[str]:
+    """The command that runs `module` as the drafter, with this very interpreter."""
+    return [sys.executable, "-m", module]
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """End this process soon after `parent_pid` is no longer its parent, whatever killed it.
+
+    A thread looks twice a second, so that a long pass cannot delay it.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent_pid:
+            time.sleep(_PARENT_POLL_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="minedraft-parent-watch", daemon=True).start()

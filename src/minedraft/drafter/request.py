@@ -1,0 +1,76 @@
+"""One request as the drafter sees it: committed tokens, guesses beyond them, valid KV.
+
+Owns the catch-up after rejection and after full acceptance; it runs no model and holds
+no block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftedRequest:
+    """The token sequence is `committed` followed by `guesses`; lengths are in tokens."""
+
+    request_id: str
+    version: int
+    order: int
+    """Rank of arrival: when the KV pool is full, the newest gives way."""
+    committed: list[int]
+    guesses: list[int] = field(default_factory=list)
+    num_computed: int = 0
+    """Leading tokens of the sequence whose KV is valid; always below the sequence's length."""
+    num_sent: int = 0
+    """Guesses that were sent as drafts since the last commit."""
+    lead: int = 0
+    """How many guesses to hold beyond those sent."""
+    edits: int = 0
+    """Changes with every commit, so that a device knows when to look again."""
+
+    @property
+    def key(self) -> str:
+        """Name of this life of the request: an id may come back with another version."""
+        return f"{self.request_id}@{self.version}"
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole sequence, guesses included."""
+        return len(self.committed) + len(self.guesses)
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens that a pass must take in before it yields the next guess."""
+        return self.length - self.num_computed
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """Tokens [start, end) of the sequence."""
+        split = len(self.committed)
+        head = self.committed[start:end] if start < split else []
+        return head + self.guesses[max(0, start - split) : max(0, end - split)]
+
+    def commit(self, token_ids: list[int]) -> None:
+        """Append tokens that the target decided.
+
+        Guesses that agree stay, with their KV; from the first that does not, all are
+        dropped and their KV counts as invalid.
+        """
+        if not token_ids:
+            return
+        agreed = 0
+        while (
+            agreed < min(len(token_ids), len(self.guesses))
+            and token_ids[agreed] == self.guesses[agreed]
+        ):
+            agreed += 1
+        self.num_computed = min(self.num_computed, len(self.committed) + agreed)
+        self.guesses = self.guesses[agreed:] if agreed == len(token_ids) else []
+        self.committed.extend(token_ids)
+        self.num_computed = min(self.num_computed, self.length - 1)
+        self.num_sent = 0
+        self.edits += 1
+
+    def forget_kv(self) -> None:
+        """Note that the KV is gone: the committed tokens must be computed again."""
+        self.num_computed = 0
+        self.guesses = []

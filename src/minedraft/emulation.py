@@ -1,0 +1,80 @@
+"""Latency models of devices that are not here: how long a pass would take.
+
+Owns the numbers and their file format; it does not sleep and runs no model. The
+scheduler, the transport and the engine stay real when it is used; results are labelled
+emulated.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from minedraft.errors import ConfigError
+from minedraft.validation import as_mapping, check_number, refuse_unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyModel:
+    """Milliseconds of one pass: fixed + per token + per request."""
+
+    fixed_ms: float
+    per_token_ms: float = 0.0
+    per_request_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_number(f"emulate.{field.name}", getattr(self, field.name), 0.0, 60_000.0)
+
+    def pass_ms(self, num_tokens: int, num_requests: int) -> float:
+        """Time of a pass over `num_tokens` tokens of `num_requests` requests, in ms."""
+        return self.fixed_ms + self.per_token_ms * num_tokens + self.per_request_ms * num_requests
+
+    @classmethod
+    def from_mapping(cls, where: str, table: object) -> LatencyModel:
+        """Build from a TOML table; ConfigError names the field and what is allowed."""
+        options = as_mapping(where, table)
+        refuse_unknown(where, options, (field.name for field in fields(cls)))
+        if "fixed_ms" not in options:
+            raise ConfigError(f"minedraft: {where} has no fixed_ms; give the time of an empty pass")
+        for name, value in options.items():
+            check_number(f"{where}.{name}", value, 0.0, 60_000.0)
+        return cls(**{name: float(value) for name, value in options.items()})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulation:
+    """One latency model a role: `target` for verification passes, `draft` for draft passes."""
+
+    target: LatencyModel
+    draft: LatencyModel
+
+    @classmethod
+    def from_mapping(cls, table: object, where: str = "emulate") -> Emulation:
+        """Build from a mapping with the tables target and draft; ConfigError if it cannot."""
+        options = as_mapping(where, table)
+        refuse_unknown(where, options, ("target", "draft"))
+        for role in ("target", "draft"):
+            if role not in options:
+                raise ConfigError(f"minedraft: {where} has no table [{role}]; both are needed")
+        return cls(
+            target=LatencyModel.from_mapping(f"{where}.target", options["target"]),
+            draft=LatencyModel.from_mapping(f"{where}.draft", options["draft"]),
+        )
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Emulation:
+        """Read a TOML file with the tables [target] and [draft]; ConfigError names the file."""
+        try:
+            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(
+                f"minedraft: cannot read emulate file {str(path)!r}: {error}"
+            ) from error
+        return cls.from_mapping(table, where=f"emulate file {str(path)!r}")
+
+    def to_mapping(self) -> Mapping[str, object]:
+        """The mapping that `from_mapping` takes."""
+        return asdict(self)

@@ -1,0 +1,106 @@
+"""Training text that a chat model writes itself: sampled user turns and greedy answers, in batches.
+
+Does not choose prompts and trains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from minedraft.models.plain_llama import KeyValues, PlainLlama
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMarks:
+    """Ids that frame a chat, as the chat template writes them.
+
+    `opening` goes before a user turn, `bridge` between a user turn's end and the answer, and
+    `end` closes any turn.
+    """
+
+    opening: tuple[int, ...]
+    bridge: tuple[int, ...]
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialogue:
+    """One dialogue's ids; the answer starts at `answer_at` (the length, if none was reached)."""
+
+    ids: tuple[int, ...]
+    answer_at: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    ids: list[int]
+    known: list[int]
+    answer_at: int | None
+
+
+@torch.inference_mode()
+def write_dialogues(
+    model: PlainLlama,
+    marks: ChatMarks,
+    prompts: Sequence[Sequence[int] | None],
+    *,
+    max_length: int,
+    temperature: float,
+    generator: torch.Generator,
+) -> list[Dialogue]:
+    """Write one dialogue per prompt, all as one batch; `None` has the model invent the user turn.
+
+    A prompt is a whole framed prompt, up to where the answer starts. User turns are sampled at
+    `temperature`, answers are greedy. A dialogue ends with its answer or at `max_length` ids.
+    """
+    rows = [_start(marks, prompt) for prompt in prompts]
+    depth = range(len(model.layers))
+    caches = [KeyValues.empty(model.shape, len(rows), max_length) for _ in depth]
+    alive = list(range(len(rows)))
+    for position in range(max_length - 1):
+        ids = torch.tensor([[rows[row].ids[position]] for row in alive])
+        logits = model.logits(model.hidden(ids, layers=depth, caches=caches)[:, -1])
+        best = logits.argmax(-1).tolist()
+        chances = torch.softmax(logits / temperature, -1)
+        drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].tolist()
+        for row, greedy, sampled in zip(alive, best, drawn, strict=True):
+            _advance(rows[row], marks, greedy=greedy, sampled=sampled)
+        kept = [slot for slot, row in enumerate(alive) if not _finished(rows[row], marks)]
+        if not kept:
+            break
+        if len(kept) < len(alive):
+            for cache in caches:
+                cache.keep_rows(torch.tensor(kept))
+            alive = [alive[slot] for slot in kept]
+    return [_dialogue(row) for row in rows]
+
+
+def _start(marks: ChatMarks, prompt: Sequence[int] | None) -> _Row:
+    known = list(marks.opening if prompt is None else prompt)
+    return _Row(ids=known[:1], known=known[1:], answer_at=None if prompt is None else len(known))
+
+
+def _advance(row: _Row, marks: ChatMarks, *, greedy: int, sampled: int) -> None:
+    if row.known:
+        row.ids.append(row.known.pop(0))
+    elif row.answer_at is not None:
+        row.ids.append(greedy)
+    else:
+        row.ids.append(sampled)
+        if sampled == marks.end:
+            row.known = list(marks.bridge)
+            row.answer_at = len(row.ids) + len(marks.bridge)
+
+
+def _finished(row: _Row, marks: ChatMarks) -> bool:
+    answered = row.answer_at is not None and len(row.ids) > row.answer_at
+    return answered and row.ids[-1] == marks.end
+
+
+def _dialogue(row: _Row) -> Dialogue:
+    length = len(row.ids)
+    answer_at = length if row.answer_at is None else min(row.answer_at, length)
+    return Dialogue(ids=tuple(row.ids), answer_at=answer_at)

@@ -1,0 +1,135 @@
+"""Which vLLM this plugin stands on: versions tried, and every name that it overrides or calls.
+
+Owns the contract and its check; it changes nothing in vLLM. `Scheduler` and the rest are
+no public interfaces, so a version that breaks the contract is refused before an engine
+starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+
+import vllm
+
+from minedraft.errors import ConfigError
+
+TESTED_VERSIONS = ("0.32", "0.33")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One attribute of vLLM: a callable with these parameters (at least), or a plain name."""
+
+    owner: str
+    """Module and class, as in ``pkg.module:Class``."""
+    name: str
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The hook as a reader writes it."""
+        return f"{self.owner.replace(':', '.')}.{self.name}"
+
+    def problem(self) -> str | None:
+        """What is wrong with this hook in the installed vLLM; None if nothing is."""
+        module, _, attribute = self.owner.partition(":")
+        try:
+            owner = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            return f"{self.owner}: {error}"
+        found = inspect.getattr_static(owner, self.name, None)
+        if found is None and self.name not in getattr(owner, "__annotations__", {}):
+            return f"{self.label} does not exist"
+        if not self.parameters:
+            return None
+        known = inspect.signature(getattr(owner, self.name)).parameters
+        missing = [each for each in self.parameters if each not in known]
+        return f"{self.label} has no parameter {', '.join(missing)}" if missing else None
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+_REQUEST = "vllm.v1.request:Request"
+_KV = "vllm.v1.core.kv_cache_manager:KVCacheManager"
+_CORE = "vllm.v1.engine.core:EngineCore"
+_EXECUTOR = "vllm.v1.executor.multiproc_executor:MultiprocExecutor"
+_WORKER = "vllm.v1.worker.gpu_worker:Worker"
+_RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+
+HOOKS = (
+    Hook(owner=_SCHEDULER, name="schedule", parameters=("throttle_prefills",)),
+    Hook(
+        owner=_SCHEDULER,
+        name="update_from_output",
+        parameters=("scheduler_output", "model_runner_output"),
+    ),
+    Hook(owner=_SCHEDULER, name="update_draft_token_ids", parameters=("draft_token_ids",)),
+    Hook(owner=_SCHEDULER, name="finish_requests", parameters=("request_ids", "finished_status")),
+    Hook(owner=_SCHEDULER, name="shutdown"),
+    Hook(owner=_SCHEDULER, name="pause_state"),
+    Hook(
+        owner=_REQUEST,
+        name="__init__",
+        parameters=(
+            "request_id",
+            "prompt_token_ids",
+            "sampling_params",
+            "pooling_params",
+            "block_hasher",
+        ),
+    ),
+    Hook(owner=_REQUEST, name="append_output_token_ids", parameters=("token_ids",)),
+    Hook(owner=_REQUEST, name="num_tokens"),
+    Hook(
+        owner=_KV,
+        name="allocate_slots",
+        parameters=(
+            "request",
+            "num_new_tokens",
+            "num_new_computed_tokens",
+            "new_computed_blocks",
+            "full_sequence_must_fit",
+        ),
+    ),
+    Hook(owner=_KV, name="get_computed_blocks", parameters=("request",)),
+    Hook(owner=_KV, name="get_block_ids", parameters=("request_id",)),
+    Hook(owner=_KV, name="free", parameters=("request",)),
+    Hook(owner=_CORE, name="__init__", parameters=("vllm_config", "executor_class", "log_stats")),
+    Hook(owner=_CORE, name="step_with_batch_queue"),
+    Hook(owner=_CORE, name="shutdown"),
+    Hook(owner=_EXECUTOR, name="execute_model", parameters=("scheduler_output", "non_block")),
+    Hook(owner=_EXECUTOR, name="take_draft_token_ids"),
+    Hook(owner=_WORKER, name="execute_model", parameters=("scheduler_output",)),
+    Hook(owner=_WORKER, name="sample_tokens", parameters=("grammar_output",)),
+    Hook(owner=_RUNNER, name="execute_model", parameters=("scheduler_output",)),
+    Hook(owner="vllm.config:VllmConfig", name="max_concurrent_batches"),
+    Hook(owner="vllm.engine.arg_utils:EngineArgs", name="create_engine_config"),
+)
+
+
+def hook_problems() -> list[str]:
+    """What the installed vLLM lacks of the contract; empty if nothing."""
+    return [problem for hook in HOOKS if (problem := hook.problem()) is not None]
+
+
+def is_tested_version() -> bool:
+    """Whether the installed vLLM is of a release that this plugin was tried with."""
+    return ".".join(vllm.__version__.split(".")[:2]) in TESTED_VERSIONS
+
+
+def check_vllm(*, allow_untested: bool) -> None:
+    """Refuse a vLLM that lacks a hook, or an untried one unless `allow_untested`.
+
+    Raises:
+        ConfigError: names the version and what is missing.
+    """
+    if problems := hook_problems():
+        raise ConfigError(
+            f"minedraft: vLLM {vllm.__version__} does not fit: " + "; ".join(problems)
+        )
+    if not is_tested_version() and not allow_untested:
+        raise ConfigError(
+            f"minedraft: vLLM {vllm.__version__} was not tried; allowed: "
+            f"{', '.join(TESTED_VERSIONS)} (allow_untested_vllm = true goes on anyway)"
+        )

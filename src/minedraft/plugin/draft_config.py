@@ -1,0 +1,101 @@
+"""vLLM's config for the draft model, from minedraft's options.
+
+Owns the mapping of options and the check that both models share a tokenizer; it loads no
+weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.tokenizers import get_tokenizer
+
+from minedraft.config import DrafterConfig, MineDraftConfig
+from minedraft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minedraft.plugin.drafter_main import DrafterSettings
+
+_CPU_KV_CACHE_GIB = 1.0
+_PROBE = (
+    "The quick brown fox, 1234.5 + 67 = ?\n\tdef f(x): return {'a': [x, None]}  # naïve\n"
+    "Ein Käfer, 東京都 и Москва; <|im_start|>user"
+)
+
+
+def draft_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> VllmConfig:
+    """The draft model's VllmConfig: single device, V1 runner, no async scheduling.
+
+    Raises:
+        ConfigError: the tokenizers differ, or the draft model's vocabulary is too small.
+        ValueError: vLLM refuses the model or an option.
+    """
+    drafter = config.drafter
+    assert drafter is not None
+    args = EngineArgs(**_engine_options(settings, drafter))
+    vllm_config = args.create_engine_config()
+    own = vllm_config.model_config.max_model_len
+    if drafter.max_model_len is None and own > settings.target_max_model_len:
+        args.max_model_len = settings.target_max_model_len
+        vllm_config = args.create_engine_config()
+    _check_same_tokenizer(settings, drafter)
+    _check_vocabulary(settings, vllm_config)
+    return vllm_config
+
+
+def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "model": drafter.model,
+        "dtype": drafter.dtype,
+        "quantization": drafter.quantization,
+        "revision": drafter.revision,
+        "max_model_len": drafter.max_model_len,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": max(drafter.max_num_batched_tokens, settings.max_num_seqs),
+        "enforce_eager": drafter.enforce_eager or drafter.device.kind == "cpu",
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "seed": settings.seed,
+        "trust_remote_code": settings.trust_remote_code,
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "distributed_executor_backend": "uni",
+    }
+    if drafter.block_size is not None:
+        options["block_size"] = drafter.block_size
+    gib = drafter.kv_cache_gib
+    if gib is None and drafter.device.kind == "cpu":
+        gib = _CPU_KV_CACHE_GIB
+    if gib is not None:
+        options["kv_cache_memory_bytes"] = round(gib * 2**30)
+    if drafter.device.kind == "cuda":
+        options["gpu_memory_utilization"] = drafter.memory_share
+    return options
+
+
+def _check_same_tokenizer(settings: DrafterSettings, drafter: DrafterConfig) -> None:
+    if settings.target_tokenizer is None:
+        return
+    trust = settings.trust_remote_code
+    ids = [
+        list(get_tokenizer(name, trust_remote_code=trust).encode(_PROBE))
+        for name in (settings.target_tokenizer, drafter.model)
+    ]
+    if ids[0] != ids[1]:
+        raise ConfigError(
+            f"minedraft: draft_model = {drafter.model!r} is not allowed: its tokenizer differs "
+            f"from the target's ({settings.target_tokenizer!r}); allowed: a draft model that "
+            "shares the target's tokenizer"
+        )
+
+
+def _check_vocabulary(settings: DrafterSettings, vllm_config: VllmConfig) -> None:
+    own = vllm_config.model_config.get_vocab_size()
+    if own < settings.target_vocab_size:
+        raise ConfigError(
+            f"minedraft: draft_model = {vllm_config.model_config.model!r} is not allowed: it has "
+            f"{own} vocabulary entries; allowed: at least the target's "
+            f"{settings.target_vocab_size}"
+        )

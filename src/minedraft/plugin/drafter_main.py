@@ -1,0 +1,99 @@
+"""The drafter process: ``python -m minedraft.plugin.drafter_main``, started by the scheduler.
+
+Owns start-up and the end of the process; the work is DrafterLoop's. Its settings come as
+one JSON object on standard input. Heavy imports wait until the process is pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import msgspec
+
+from minedraft.config import MineDraftConfig
+from minedraft.drafter.device import DraftDevice
+from minedraft.drafter.emulated import EmulatedDraftDevice
+from minedraft.drafter.loop import DrafterLoop
+from minedraft.drafter.process import die_with_parent
+from minedraft.transport.channel import Channel, drafter_channel
+from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
+
+logger = logging.getLogger("minedraft.drafter")
+
+
+class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler hands the process; lengths in tokens."""
+
+    address: str
+    token: str
+    parent_pid: int
+    options: dict[str, Any]
+    target_max_model_len: int
+    target_tokenizer: str | None
+    target_vocab_size: int
+    max_num_seqs: int
+    trust_remote_code: bool
+    seed: int
+
+
+def main() -> int:
+    """Run the drafter until it is told to end; 1 if it could not start."""
+    settings = msgspec.json.decode(sys.stdin.buffer.read(), type=DrafterSettings)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent(settings.parent_pid)
+    config = MineDraftConfig.from_mapping(settings.options)
+    _pin(config)
+    channel = drafter_channel(settings.address)
+    try:
+        device = _open_device(settings, config)
+    except Exception as error:
+        logger.exception("minedraft drafter: start failed")
+        channel.send(Failed(token=settings.token, reason=f"{type(error).__name__}: {error}"))
+        channel.linger_close()
+        return 1
+    _serve(channel, device, settings)
+
+
+def _serve(
+    channel: Channel[ToDrafter, ToScheduler], device: DraftDevice, settings: DrafterSettings
+) -> NoReturn:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    info = device.info
+    channel.send(
+        Hello(
+            token=settings.token,
+            pid=os.getpid(),
+            vocab_size=info.vocab_size,
+            max_model_len=info.max_model_len,
+            num_kv_blocks=info.num_kv_blocks,
+            block_size=info.block_size,
+        )
+    )
+    DrafterLoop(channel, device).run()
+    # Nothing to save: the end of the process frees the device faster than a tidy shutdown.
+    os._exit(0)
+
+
+def _pin(config: MineDraftConfig) -> None:
+    """Keep this process, and every thread it starts later, on its cores."""
+    assert config.drafter is not None
+    if config.drafter.device.cores is not None:
+        os.sched_setaffinity(0, config.drafter.device.cores)
+
+
+def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDevice:
+    from minedraft.plugin.draft_config import draft_vllm_config
+    from minedraft.plugin.draft_model import VllmDraftDevice
+
+    device: DraftDevice = VllmDraftDevice(draft_vllm_config(settings, config))
+    if config.emulate is not None:
+        device = EmulatedDraftDevice(device, config.emulate.draft)
+    return device
+
+
+if __name__ == "__main__":
+    sys.exit(main())

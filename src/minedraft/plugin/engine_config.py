@@ -1,0 +1,256 @@
+"""From minedraft's options to vLLM's: what is set, what is refused, before anything starts.
+
+Owns the one entry (`EngineArgs.create_engine_config`) through which `vllm serve`,
+`minedraft serve` and `LLM(...)` all pass; it starts no process.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+
+from minedraft.config import MineDraftConfig
+from minedraft.devices import Device, parse_cores
+from minedraft.drafter.process import StartingDrafter
+from minedraft.errors import ConfigError
+from minedraft.plugin.compat import check_vllm
+from minedraft.policies import make_policy
+
+logger = logging.getLogger(__name__)
+
+OPTIONS_KEY = "minedraft"
+SCHEDULER = "minedraft.plugin.scheduler.MineDraftScheduler"
+EXECUTOR = "minedraft.plugin.executor.MineDraftExecutor"
+WORKER = "minedraft.plugin.worker.MineDraftWorker"
+PROPOSER = "minedraft.plugin.proposer.NullProposer"
+_CORES_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
+
+
+class MineDraftVllmConfig(VllmConfig):
+    """vLLM's config of an engine that runs minedraft.
+
+    vLLM offers no option for the number of steps that may be queued on the target: it
+    derives it from pipeline size and async scheduling. This property says it instead; it
+    can go when vLLM takes the number from its scheduler.
+    """
+
+    starting_drafter: StartingDrafter | None = None
+    """The drafter between executor and scheduler; it stays in the engine's process."""
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        """How many steps the policy keeps queued on the target."""
+        return make_policy(active_options(self).mode).max_concurrent_batches
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that workers get: a process handle is of no use to them."""
+        return {name: value for name, value in vars(self).items() if name != "starting_drafter"}
+
+
+def active_options(vllm_config: VllmConfig) -> MineDraftConfig:
+    """The options of an engine that minedraft configured.
+
+    Raises:
+        ConfigError: it did not, because the plugin is not loaded in the front end.
+    """
+    if not isinstance(vllm_config, MineDraftVllmConfig):
+        raise ConfigError(
+            "minedraft: the engine was configured without the plugin; it is registered under "
+            "vllm.general_plugins as 'minedraft': install the package, and name it in "
+            "VLLM_PLUGINS if that is set"
+        )
+    assert isinstance(vllm_config.additional_config, dict)
+    return MineDraftConfig.from_mapping(vllm_config.additional_config[OPTIONS_KEY])
+
+
+def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfig]:
+    """`create_engine_config` that knows `additional_config["minedraft"]`.
+
+    vLLM has no hook between its arguments and its config, where scheduler, executor and
+    speculative method are chosen; this wrapper can go when a plugin may choose them.
+    Engines without the key are untouched.
+    """
+
+    @functools.wraps(original)
+    def create_engine_config(self: EngineArgs, *args: Any, **kwargs: Any) -> VllmConfig:
+        options = self.additional_config
+        if not isinstance(options, dict) or OPTIONS_KEY not in options:
+            _refuse_half_asked(self)
+            return original(self, *args, **kwargs)
+        config = _resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
+        check_vllm(allow_untested=config.allow_untested_vllm)
+        _refuse_arguments(self, config)
+        _set_arguments(self, config)
+        vllm_config = original(self, *args, **kwargs)
+        _refuse_model(vllm_config)
+        vllm_config.__class__ = MineDraftVllmConfig
+        return vllm_config
+
+    return create_engine_config
+
+
+def _refuse_half_asked(args: EngineArgs) -> None:
+    if args.scheduler_cls == SCHEDULER:
+        raise ConfigError(
+            f"minedraft: scheduler_cls is {SCHEDULER}, but additional_config has no "
+            f"{OPTIONS_KEY!r} table; give the options there"
+        )
+
+
+def _set_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
+    assert isinstance(args.additional_config, dict)
+    args.additional_config = {**args.additional_config, OPTIONS_KEY: config.to_mapping()}
+    args.scheduler_cls = SCHEDULER
+    args.distributed_executor_backend = EXECUTOR
+    args.worker_cls = WORKER
+    args.async_scheduling = False
+    if config.mode != "none":
+        args.speculative_config = {
+            "method": "custom_class",
+            "model": PROPOSER,
+            "num_speculative_tokens": config.num_speculative_tokens,
+        }
+
+
+def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
+    """Raise ConfigError for the first argument that cannot work with minedraft."""
+    ours: dict[str, Any] = {"method": "custom_class", "model": PROPOSER}
+    spec = args.speculative_config
+    is_ours = isinstance(spec, dict) and ours.items() <= spec.items()
+    refusals: list[tuple[bool, str, object, str]] = [
+        (
+            spec is not None and not is_ours,
+            "speculative_config",
+            spec,
+            "none: minedraft brings its own drafter",
+        ),
+        (
+            args.scheduler_cls not in (None, SCHEDULER),
+            "scheduler_cls",
+            args.scheduler_cls,
+            "none: minedraft brings its own scheduler",
+        ),
+        (
+            args.distributed_executor_backend not in (None, "mp", EXECUTOR),
+            "distributed_executor_backend",
+            args.distributed_executor_backend,
+            "none or 'mp'",
+        ),
+        (args.worker_cls not in ("auto", WORKER), "worker_cls", args.worker_cls, "'auto'"),
+        (bool(args.async_scheduling), "async_scheduling", True, "false or not given"),
+        (
+            args.pipeline_parallel_size > 1,
+            "pipeline_parallel_size",
+            args.pipeline_parallel_size,
+            "1 (tensor parallelism works)",
+        ),
+        (
+            args.data_parallel_size > 1,
+            "data_parallel_size",
+            args.data_parallel_size,
+            "1: start one server per replica, each with its own drafter",
+        ),
+        (
+            os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "0").lower() in ("1", "true"),
+            "VLLM_USE_V2_MODEL_RUNNER",
+            os.environ.get("VLLM_USE_V2_MODEL_RUNNER"),
+            "0 or not set: vLLM verifies drafts of a custom class with Model Runner V1",
+        ),
+    ]
+    for refused, field, value, allowed in refusals:
+        if refused:
+            raise ConfigError.bad_value(field, value, allowed)
+    _refuse_device(config, args.tensor_parallel_size)
+
+
+def _refuse_device(config: MineDraftConfig, num_target_devices: int) -> None:
+    if config.drafter is None or config.drafter.device.kind == "cpu":
+        if config.drafter is not None and not current_platform.is_cpu():
+            raise ConfigError.bad_value(
+                "draft_device",
+                str(config.drafter.device),
+                "'cuda:N': the installed vLLM is built for GPUs and runs no model on a CPU",
+            )
+        return
+    if current_platform.is_cpu():
+        raise ConfigError.bad_value(
+            "draft_device",
+            str(config.drafter.device),
+            "'cpu' or 'cpu:N': the installed vLLM is built for CPUs",
+        )
+    index, count = config.drafter.device.index, current_platform.device_count()
+    assert index is not None
+    if not num_target_devices <= index < count:
+        raise ConfigError.bad_value(
+            "draft_device",
+            str(config.drafter.device),
+            f"a GPU that the target leaves free: the target takes cuda:0 to "
+            f"cuda:{num_target_devices - 1}, and {count} GPUs are visible",
+        )
+
+
+def _refuse_model(vllm_config: VllmConfig) -> None:
+    """Raise ConfigError if the target is a model that minedraft cannot draft for."""
+    model = vllm_config.model_config
+    if model.runner_type != "generate":
+        raise ConfigError.bad_value("runner", model.runner_type, "'generate'")
+    if model.is_encoder_decoder:
+        raise ConfigError.bad_value("model", model.model, "decoder-only models")
+    if getattr(model, "is_diffusion", False):
+        raise ConfigError.bad_value("model", model.model, "autoregressive models")
+
+
+def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig:
+    """Give target and drafter cores of their own; on a GPU there is nothing to do."""
+    if not current_platform.is_cpu() or config.drafter is None:
+        return config
+    if config.drafter.device.kind != "cpu":
+        return config
+    allowed = sorted(os.sched_getaffinity(0))
+    target = _target_cores(config)
+    drafter = config.drafter.device.cores or _free_cores(allowed, target)
+    if target is None:
+        target = tuple(core for core in allowed if core not in drafter) or tuple(allowed)
+    _check_cores("draft_device", drafter, allowed)
+    _check_cores("target_cores", target, allowed)
+    if set(drafter) & set(target):
+        logger.warning(
+            "minedraft: target and drafter share cores %s: drafting will not overlap "
+            "verification well",
+            sorted(set(drafter) & set(target)),
+        )
+    if args.tensor_parallel_size == 1:
+        os.environ[_CORES_VARIABLE] = ",".join(map(str, target))
+    logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
+    device = Device(kind="cpu", cores=tuple(drafter))
+    return replace(config, drafter=replace(config.drafter, device=device))
+
+
+def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
+    if config.target_cores is not None:
+        return parse_cores(config.target_cores, "target_cores")
+    given = os.environ.get(_CORES_VARIABLE, "auto")
+    if given in ("auto", "nobind", ""):
+        return None
+    return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
+
+
+def _free_cores(allowed: list[int], target: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The last core that the target leaves; all if it leaves none."""
+    free = [core for core in allowed if target is None or core not in target]
+    return (free[-1],) if free else tuple(allowed)
+
+
+def _check_cores(field: str, cores: tuple[int, ...], allowed: list[int]) -> None:
+    if missing := [core for core in cores if core not in allowed]:
+        raise ConfigError.bad_value(
+            field, ",".join(map(str, missing)), f"cores of this process: {allowed}"
+        )

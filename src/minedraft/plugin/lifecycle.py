@@ -1,0 +1,132 @@
+"""Starting the drafter for an engine, and ending the engine when its parent is gone.
+
+Owns processes and environment; it plans nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+
+from vllm.config import VllmConfig
+
+from minedraft.config import DrafterConfig, MineDraftConfig
+from minedraft.drafter.client import DrafterClient, DraftSource, NoDrafter
+from minedraft.drafter.process import StartingDrafter, drafter_command
+from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
+
+logger = logging.getLogger(__name__)
+
+DRAFTER_MODULE = "minedraft.plugin.drafter_main"
+_PARENT_POLL_S = 0.5
+_GRACE_S = 4.0
+
+
+def begin_drafter(vllm_config: VllmConfig) -> None:
+    """Start the configured drafter, to load while the target loads; wait for it later.
+
+    The handle stays with the config, since executor and scheduler share nothing else.
+    """
+    config = active_options(vllm_config)
+    if config.mode == "none" or config.drafter is None:
+        return
+    assert isinstance(vllm_config, MineDraftVllmConfig)
+    vllm_config.starting_drafter = StartingDrafter(
+        drafter_command(DRAFTER_MODULE),
+        _settings(config, vllm_config),
+        env=_environment(config.drafter),
+    )
+
+
+def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
+    """The client of the drafter that `begin_drafter` started, once it is ready.
+
+    Raises:
+        DrafterError: it does not start; nothing is left behind.
+    """
+    config = active_options(vllm_config)
+    assert isinstance(vllm_config, MineDraftVllmConfig)
+    starting, vllm_config.starting_drafter = vllm_config.starting_drafter, None
+    if starting is None or config.drafter is None:
+        return NoDrafter()
+    connection = starting.wait(config.drafter.start_timeout_s)
+    logger.info(
+        "minedraft: mode %s, k = %d, drafter %s on %s (pid %d), %d KV blocks of %d tokens",
+        config.mode,
+        config.num_speculative_tokens,
+        config.drafter.model,
+        config.drafter.device,
+        connection.hello.pid,
+        connection.hello.num_kv_blocks,
+        connection.hello.block_size,
+    )
+    return DrafterClient(
+        connection,
+        k=config.num_speculative_tokens,
+        reply_timeout_s=config.drafter.reply_timeout_s,
+    )
+
+
+def _settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[str, object]:
+    model = vllm_config.model_config
+    return {
+        "parent_pid": os.getpid(),
+        "options": config.to_mapping(),
+        "target_max_model_len": model.max_model_len,
+        "target_tokenizer": None if model.skip_tokenizer_init else str(model.tokenizer),
+        "target_vocab_size": model.get_vocab_size(),
+        "max_num_seqs": vllm_config.scheduler_config.max_num_seqs,
+        "trust_remote_code": model.trust_remote_code,
+        "seed": model.seed or 0,
+    }
+
+
+def _environment(drafter: DrafterConfig) -> dict[str, str]:
+    """This process's environment, less what was meant for the target, plus the device."""
+    meant_for_target = ("VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "KMP_AFFINITY")
+    env = {name: value for name, value in os.environ.items() if name not in meant_for_target}
+    env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    env["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    device = drafter.device
+    if device.kind == "cuda":
+        assert device.index is not None
+        visible = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+        env["CUDA_VISIBLE_DEVICES"] = visible[device.index] if visible else str(device.index)
+    elif device.cores is not None:
+        env["OMP_NUM_THREADS"] = str(len(device.cores))
+    return env
+
+
+class ParentWatch:
+    """Ends the engine process when the process that started it is gone.
+
+    vLLM's engine core outlives a front end that was killed with SIGKILL; the engine would
+    hold its devices, and the drafter's, for ever. In a process that serves as front end
+    itself nothing changes: its parent is no part of the engine.
+    """
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._parent = os.getppid()
+        if _is_engine_process():
+            threading.Thread(target=self._watch, name="minedraft-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_PARENT_POLL_S):
+            if os.getppid() != self._parent:
+                logger.error("minedraft: the front end is gone; the engine ends")
+                os.kill(os.getpid(), signal.SIGTERM)
+                self._closed.wait(_GRACE_S)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_engine_process() -> bool:
+    import multiprocessing
+
+    return multiprocessing.parent_process() is not None

@@ -1,0 +1,175 @@
+"""One offline run of vLLM's LLM class: prompts in, rows and a summary out.
+
+Owns the run and its figures; flags and files are the command's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from vllm import LLM, SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from minedraft.config import MineDraftConfig
+from minedraft.errors import ConfigError
+from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER, active_options
+from minedraft.plugin.runtime import cpu_kv_cache_default, preload_openmp
+from minedraft.prompts import Prompt
+from minedraft.trace import Summary, read_trace, summarize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineRun:
+    """What to run; `engine_flags` are flags of vLLM's engine, as on its command line."""
+
+    target: str
+    config: MineDraftConfig
+    prompts: tuple[Prompt, ...]
+    max_tokens: int
+    max_num_seqs: int
+    dtype: str
+    temperature: float
+    seed: int
+    chat: bool
+    ignore_eos: bool
+    engine_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineResult:
+    """JSON-ready rows, one per prompt and in their order, and the figures of the run."""
+
+    rows: list[dict[str, object]]
+    summary: dict[str, object]
+
+
+def run_offline(run: OfflineRun) -> OfflineResult:
+    """Start an engine, generate, and end it.
+
+    Raises:
+        ConfigError: a flag or the configuration is refused, before anything starts.
+    """
+    preload_openmp()
+    with tempfile.TemporaryDirectory(prefix="minedraft-trace-") as folder:
+        trace = run.config.trace or str(Path(folder) / "trace.jsonl")
+        engine = _engine_arguments(replace(run, config=replace(run.config, trace=trace)))
+        llm = LLM.from_engine_args(engine)
+        try:
+            begin = time.perf_counter()
+            outputs = llm.generate(_inputs(llm, run), _sampling(run), use_tqdm=True)
+            wall_s = time.perf_counter() - begin
+            devices = _count_devices(llm)
+        finally:
+            # Ends the engine's processes, so that the trace is complete.
+            llm.llm_engine.engine_core.shutdown()
+        summary = summarize(*read_trace(trace))
+    rows = [_row(prompt, output) for prompt, output in zip(run.prompts, outputs, strict=True)]
+    return OfflineResult(rows=rows, summary=_figures(run, rows, summary, wall_s, devices))
+
+
+def _engine_arguments(run: OfflineRun) -> EngineArgs:
+    parser = FlexibleArgumentParser(prog="minedraft generate", add_help=False)
+    EngineArgs.add_cli_args(parser)
+    flags = ["--model", run.target, "--dtype", run.dtype, "--seed", str(run.seed)]
+    flags += ["--max-num-seqs", str(run.max_num_seqs), "--disable-log-stats", *run.engine_flags]
+    namespace, unknown = _parse(parser, flags)
+    if unknown:
+        raise ConfigError(f"minedraft: neither minedraft nor vLLM's engine knows {unknown}")
+    engine = EngineArgs.from_cli_args(namespace)
+    cpu_kv_cache_default(engine)
+    if current_platform.is_cpu():
+        engine.enforce_eager = True
+    additional = engine.additional_config
+    if not isinstance(additional, dict):
+        raise ConfigError.bad_value("additional_config", additional, "a JSON object")
+    engine.additional_config = {**additional, OPTIONS_KEY: run.config.to_mapping()}
+    engine.scheduler_cls = SCHEDULER
+    return engine
+
+
+def _parse(
+    parser: FlexibleArgumentParser, flags: Sequence[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    namespace, unknown = parser.parse_known_args(list(flags))
+    return namespace, list(unknown)
+
+
+def _inputs(llm: LLM, run: OfflineRun) -> list[Any]:
+    if not run.chat:
+        return [prompt.text for prompt in run.prompts]
+    tokenizer: Any = llm.get_tokenizer()
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise ConfigError(f"minedraft: --chat is not allowed: {run.target!r} has no chat template")
+    return [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt.text}], tokenize=False, add_generation_prompt=True
+        )
+        for prompt in run.prompts
+    ]
+
+
+def _sampling(run: OfflineRun) -> SamplingParams:
+    return SamplingParams(
+        temperature=run.temperature,
+        max_tokens=run.max_tokens,
+        seed=run.seed if run.temperature > 0 else None,
+        ignore_eos=run.ignore_eos,
+    )
+
+
+def _row(prompt: Prompt, output: Any) -> dict[str, object]:
+    completion = output.outputs[0]
+    return {
+        "id": prompt.id,
+        "token_ids": list(completion.token_ids),
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+    }
+
+
+def _count_devices(llm: LLM) -> dict[str, int]:
+    """Devices of the target and of the drafter: GPUs, or CPU cores."""
+    vllm_config = llm.llm_engine.vllm_config
+    config = active_options(vllm_config)
+    if not current_platform.is_cpu():
+        target = int(vllm_config.parallel_config.world_size)
+        return {"target": target, "drafter": int(config.drafter is not None)}
+    drafter = config.drafter.device.cores if config.drafter is not None else ()
+    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
+    cores = len(bound.split(",")) if bound[0].isdigit() else len(os.sched_getaffinity(0))
+    return {"target": cores, "drafter": len(drafter or ())}
+
+
+def _figures(
+    run: OfflineRun,
+    rows: Sequence[dict[str, Any]],
+    summary: Summary,
+    wall_s: float,
+    devices: dict[str, int],
+) -> dict[str, object]:
+    tokens = sum(len(row["token_ids"]) for row in rows)
+    speed = tokens / wall_s if wall_s > 0 else 0.0
+    plain: dict[str, object] = msgspec.to_builtins(summary)
+    return {
+        "target": run.target,
+        "draft": None if run.config.drafter is None else run.config.drafter.model,
+        "prompts": len(rows),
+        "max_num_seqs": run.max_num_seqs,
+        "generated_tokens": tokens,
+        "generate_s": wall_s,
+        "tokens_per_s": speed,
+        "devices": devices,
+        "tokens_per_s_per_device": speed / sum(devices.values()),
+        "emulate": None if run.config.emulate is None else asdict(run.config.emulate),
+        **plain,
+    }

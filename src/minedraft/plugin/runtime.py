@@ -1,0 +1,40 @@
+"""What a CPU build of vLLM wants of its process, set before anything heavy starts.
+
+Owns environment and memory defaults of the commands that run an engine themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from vllm.platforms import current_platform
+
+_OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
+_CPU_KV_CACHE_BYTES = 2 * 2**30
+
+
+def preload_openmp() -> None:
+    """Start this process again with Intel's OpenMP loaded first, if it lies in the environment.
+
+    vLLM's CPU worker binds its threads through it; the loader reads LD_PRELOAD only when a
+    process starts. Does nothing where it is loaded already, or on another platform.
+    """
+    loaded = os.environ.get("LD_PRELOAD", "")
+    unusable = any(mark in str(_OPENMP) for mark in " :")
+    if not current_platform.is_cpu() or "libiomp" in loaded or unusable or not _OPENMP.exists():
+        return
+    os.environ["LD_PRELOAD"] = f"{_OPENMP}:{loaded}" if loaded else str(_OPENMP)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def cpu_kv_cache_default(engine: Any) -> None:
+    """Give vLLM's arguments `engine` a KV cache of 2 GiB on a CPU if nobody sized it.
+
+    vLLM would claim nine tenths of the machine's memory, which leaves none for a drafter.
+    """
+    sized = engine.kv_cache_memory_bytes is not None or os.environ.get("VLLM_CPU_KVCACHE_SPACE")
+    if current_platform.is_cpu() and not sized:
+        engine.kv_cache_memory_bytes = _CPU_KV_CACHE_BYTES

@@ -1,0 +1,250 @@
+"""vLLM's scheduler with drafts from the drafter, and one batch held back while the other
+is verified.
+
+Owns the meeting of policy, drafter and vLLM; who is verified is the policy's decision,
+and everything about tokens, KV blocks and queues is vLLM's. Nothing of vLLM's scheduler is
+copied: a request is held back by `Request.next_decode_eligible_step`, which the stock loop
+reads before it allocates blocks (the paper's deferred allocation), so that preemption
+still sees it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from minedraft.drafter.client import DraftSource
+from minedraft.plugin.engine_config import active_options
+from minedraft.plugin.lifecycle import ParentWatch, open_draft_source
+from minedraft.plugin.step import Step
+from minedraft.plugin.tracing import StepTracer, open_tracer
+from minedraft.policies import DraftState, NonePolicy, Policy, States, StepPlan, make_policy
+
+_WAIT_SLICE_S = 0.01
+"""Longest wait for drafts with an idle target: new requests are seen in between."""
+
+
+class MineDraftScheduler(Scheduler):
+    """See the module. Public behaviour, queues and statistics are those of the base class."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._config = active_options(self.vllm_config)
+        self._policy: Policy = make_policy(self._config.mode)
+        self._undrafted: Policy = NonePolicy()
+        self._known: dict[str, Request] = {}
+        self._decoding: dict[str, Request] = {}
+        self._in_flight: dict[str, Request] = {}
+        self._steps: deque[Step] = deque()
+        self._prompts_blocked = False
+        self._last_verify_s = 0.0
+        self._idle_wait_ns = 0
+        self._vocab_size = self.vllm_config.model_config.get_vocab_size()
+        self._parent_watch = ParentWatch()
+        self._source: DraftSource = open_draft_source(self.vllm_config)
+        self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
+
+    # -- vLLM's entry points ---------------------------------------------------------
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """Plan with the policy, then let vLLM schedule what is not held back."""
+        self._forget_gone()
+        plan = self._plan()
+        self._attach_drafts(plan)
+        self._hold_back(plan)
+        output = super().schedule(*args, **kwargs)
+        self._note_scheduled(plan, output)
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> Any:
+        """Let vLLM take the tokens in, tell the drafter, and ask for the next drafts."""
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        if scheduler_output.total_num_scheduled_tokens == 0:
+            return outputs
+        step = self._steps.popleft()
+        assert step.output is scheduler_output, "vLLM returns steps in the order of scheduling"
+        step.note_output(model_runner_output, self._committed(step))
+        self._last_verify_s = step.verify_s
+        self._prompts_blocked = False
+        self._land(step)
+        self._forget_gone()
+        for group in self._acting_policy.next_drafts(self._states()):
+            self._source.ask(group)
+        self._source.flush()
+        if self._tracer is not None:
+            self._tracer.write(step)
+        return outputs
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """Nothing: drafts come from the drafter, not from the target's workers."""
+
+    def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> list[Request]:
+        """As vLLM; the drafter forgets the requests too."""
+        finished: list[Request] = super().finish_requests(request_ids, finished_status)
+        self._forget_gone()
+        self._source.flush()
+        return finished
+
+    def shutdown(self) -> None:
+        """As vLLM; the drafter ends with the engine."""
+        super().shutdown()
+        self._source.close()
+        self._parent_watch.close()
+        if self._tracer is not None:
+            self._tracer.close()
+
+    # -- planning --------------------------------------------------------------------
+
+    @property
+    def _acting_policy(self) -> Policy:
+        return self._policy if self._source.available else self._undrafted
+
+    def _states(self) -> States:
+        return {
+            request_id: DraftState.IN_FLIGHT
+            if request_id in self._in_flight
+            else self._source.state(request_id)
+            for request_id in self._decoding
+        }
+
+    def _plan(self) -> StepPlan:
+        """The policy's plan, after a wait for drafts if the target has nothing else to run."""
+        self._source.collect()
+        plan = self._select()
+        if plan.verify or not plan.wait_for or self.pause_state is PauseState.PAUSED_ALL:
+            return plan
+        if self._steps:
+            limit_s = max(_WAIT_SLICE_S, self._last_verify_s - self._steps[-1].age_s)
+        elif self._prompts_can_run():
+            return plan
+        else:
+            limit_s = _WAIT_SLICE_S
+        self._wait_for(plan, limit_s)
+        return self._select()
+
+    def _wait_for(self, plan: StepPlan, limit_s: float) -> None:
+        begin_ns = time.monotonic_ns()
+        self._source.wait(plan.wait_for, limit_s)
+        if not self._steps:
+            self._idle_wait_ns += time.monotonic_ns() - begin_ns
+
+    def _select(self) -> StepPlan:
+        return self._acting_policy.select(self._states(), busy=bool(self._steps))
+
+    def _prompts_can_run(self) -> bool:
+        """Whether vLLM could run prompt tokens now."""
+        if any(_has_prompt_left(each) for each in self.running):
+            return True
+        waiting = bool(self.waiting or self.kv_holding_waiting)
+        room = len(self.running) < self.max_num_running_reqs
+        unpaused = self.pause_state is PauseState.UNPAUSED
+        return waiting and room and unpaused and not self._prompts_blocked
+
+    def _attach_drafts(self, plan: StepPlan) -> None:
+        for request_id in plan.verify:
+            request = self._decoding[request_id]
+            found = self._source.draft_of(request_id, request.num_tokens)
+            tokens = [] if found is None else _known_tokens(found[0].token_ids, self._vocab_size)
+            request.spec_token_ids = self.structured_output_manager.validate_tokens(request, tokens)
+
+    def _hold_back(self, plan: StepPlan) -> None:
+        """Keep decoding requests that are not planned, or are in flight, out of this step."""
+        verify = set(plan.verify)
+        # vLLM counts the step up before it compares, hence 2 for "not in the next step".
+        not_now = self.current_step + 2
+        for request_id, request in self._decoding.items():
+            if request_id not in verify or request_id in self._in_flight:
+                request.next_decode_eligible_step = not_now
+
+    def _note_scheduled(self, plan: StepPlan, output: SchedulerOutput) -> None:
+        scheduled = output.num_scheduled_tokens
+        for request_id in plan.verify:
+            if request_id not in scheduled:
+                self._decoding[request_id].spec_token_ids = []
+        if not scheduled:
+            self._prompts_blocked = True
+            self._source.flush()
+            return
+        started = [each.req_id for each in output.scheduled_new_reqs]
+        for request_id in (*started, *output.scheduled_cached_reqs.resumed_req_ids):
+            self._follow(self.requests[request_id])
+        self._forget_gone()
+        self._source.flush()
+        requests = {request_id: self.requests[request_id] for request_id in scheduled}
+        self._in_flight.update(requests)
+        step = Step.begin(plan, output, requests, self._decoding, self._source)
+        step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0
+        self._steps.append(step)
+
+    # -- requests coming and going ---------------------------------------------------
+
+    def _follow(self, request: Request) -> None:
+        """Tell the drafter of a request whose prompt the target begins."""
+        self._known[request.request_id] = request
+        if request.prompt_embeds is None and not request.mm_features:
+            self._source.follow(request.request_id, request.all_token_ids)
+
+    def _committed(self, step: Step) -> dict[str, list[int]]:
+        """New tokens of each request of a step, as vLLM kept them (stops cut off the rest)."""
+        return {
+            request_id: list(request.all_token_ids[step.lengths[request_id] :])
+            for request_id, request in step.requests.items()
+        }
+
+    def _land(self, step: Step) -> None:
+        """Take a step's requests out of flight, commit their tokens, admit new decoders."""
+        for request_id, request in step.requests.items():
+            if self._in_flight.get(request_id) is request and not self._flies_again(request):
+                del self._in_flight[request_id]
+            if self._known.get(request_id) is not request:
+                continue
+            self._source.commit(request_id, step.committed[request_id])
+            if request_id not in self._decoding and _is_decoding(request):
+                self._decoding[request_id] = request
+                self._policy.admit(request_id, step.plan.batch)
+
+    def _flies_again(self, request: Request) -> bool:
+        """Whether a later step that is queued holds this request too (chunks of a prompt)."""
+        return any(each.requests.get(request.request_id) is request for each in self._steps)
+
+    def _forget_gone(self) -> None:
+        """Drop what finished, was aborted or preempted, by the state that vLLM holds."""
+        self._forget(
+            request_id
+            for request_id, request in self._known.items()
+            if self.requests.get(request_id) is not request
+            or request.status is not RequestStatus.RUNNING
+        )
+
+    def _forget(self, request_ids: Iterable[str]) -> None:
+        for request_id in list(request_ids):
+            self._source.release(request_id)
+            del self._known[request_id]
+            self._in_flight.pop(request_id, None)
+            if self._decoding.pop(request_id, None) is not None:
+                self._policy.remove(request_id)
+
+
+def _has_prompt_left(request: Request) -> bool:
+    return bool(request.num_computed_tokens < request.num_tokens - 1)
+
+
+def _is_decoding(request: Request) -> bool:
+    """Whether all tokens but the newest are computed: the prompt is over."""
+    return request.status is RequestStatus.RUNNING and not _has_prompt_left(request)
+
+
+def _known_tokens(token_ids: list[int], vocab_size: int) -> list[int]:
+    """Drafts up to the first that the target has no vocabulary entry for."""
+    cut = next((at for at, token in enumerate(token_ids) if token >= vocab_size), len(token_ids))
+    return token_ids[:cut]

@@ -1,0 +1,69 @@
+"""Running vLLM's own server with minedraft's options filled in.
+
+Owns the command line that vLLM gets; everything behind it is vLLM's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from minedraft.config import MineDraftConfig
+from minedraft.errors import ConfigError
+from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER
+from minedraft.plugin.runtime import preload_openmp
+
+_ADDITIONAL = "--additional-config"
+
+
+def serve_command(target: str, config: MineDraftConfig, flags: Sequence[str]) -> list[str]:
+    """Arguments of ``vllm`` that serve `target` with minedraft.
+
+    Raises:
+        ConfigError: `flags` hold an --additional-config that is no JSON object.
+    """
+    kept, additional = _take_additional(flags)
+    additional[OPTIONS_KEY] = config.to_mapping()
+    return [
+        "serve",
+        target,
+        *kept,
+        _ADDITIONAL,
+        json.dumps(additional),
+        "--scheduler-cls",
+        SCHEDULER,
+    ]
+
+
+def serve(target: str, config: MineDraftConfig, flags: Sequence[str]) -> int:
+    """Run vLLM's server in this process until it ends."""
+    command = serve_command(target, config, flags)
+    preload_openmp()
+    from vllm.entrypoints.cli.main import main
+
+    sys.argv = ["vllm", *command]
+    main()
+    return 0
+
+
+def _take_additional(flags: Sequence[str]) -> tuple[list[str], dict[str, object]]:
+    """The flags without --additional-config, and what it held."""
+    kept: list[str] = []
+    text = "{}"
+    rest = iter(flags)
+    for flag in rest:
+        name, has_value, value = flag.partition("=")
+        if name.replace("_", "-") != _ADDITIONAL:
+            kept.append(flag)
+            continue
+        text = value if has_value else next(rest, "")
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError.bad_value(
+            "additional_config", text, f"a JSON object ({error})"
+        ) from error
+    if not isinstance(table, dict):
+        raise ConfigError.bad_value("additional_config", text, "a JSON object")
+    return kept, table

@@ -1,0 +1,87 @@
+"""One step from the moment it is scheduled until its output is back.
+
+Owns what must be remembered meanwhile; decisions are the scheduler's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from minedraft.drafter.client import DraftSource
+from minedraft.policies import StepPlan
+from minedraft.transport.messages import Drafts
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """Times are CLOCK_MONOTONIC ns."""
+
+    plan: StepPlan
+    output: SchedulerOutput
+    requests: dict[str, Request]
+    lengths: dict[str, int]
+    """Tokens of each request when the step was scheduled."""
+    decodes: frozenset[str]
+    """Requests whose prompt was over."""
+    origins: list[Drafts]
+    """The drafter's answers that the verified drafts came with."""
+    begin_ns: int
+    wait_ns: int = 0
+    """Idle time before this step, spent waiting for drafts."""
+    verify_start_ns: int = 0
+    verify_end_ns: int = 0
+    committed: dict[str, list[int]] = field(default_factory=dict)
+    sampled: dict[str, int] = field(default_factory=dict)
+    """Tokens that the target returned for each request, before stops cut them."""
+
+    @classmethod
+    def begin(
+        cls,
+        plan: StepPlan,
+        output: SchedulerOutput,
+        requests: dict[str, Request],
+        decoding: Mapping[str, Request],
+        source: DraftSource,
+    ) -> Step:
+        """Note a step that vLLM just scheduled."""
+        lengths = {request_id: request.num_tokens for request_id, request in requests.items()}
+        found = (
+            source.draft_of(request_id, lengths[request_id])
+            for request_id in output.scheduled_spec_decode_tokens
+        )
+        return cls(
+            plan=plan,
+            output=output,
+            requests=requests,
+            lengths=lengths,
+            decodes=frozenset(each for each in requests if each in decoding),
+            origins=list({id(each[1]): each[1] for each in found if each is not None}.values()),
+            begin_ns=time.monotonic_ns(),
+        )
+
+    def note_output(self, output: Any, committed: dict[str, list[int]]) -> None:
+        """Note the target's output; its own clock is used if the worker has one."""
+        self.verify_start_ns = getattr(output, "start_ns", self.begin_ns)
+        self.verify_end_ns = getattr(output, "end_ns", time.monotonic_ns())
+        self.committed = committed
+        self.sampled = {
+            request_id: len(output.sampled_token_ids[output.req_id_to_index[request_id]])
+            for request_id in self.requests
+            if output.sampled_token_ids
+        }
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the step was scheduled."""
+        return (time.monotonic_ns() - self.begin_ns) / 1e9
+
+    @property
+    def verify_s(self) -> float:
+        """Seconds that the target took."""
+        return (self.verify_end_ns - self.verify_start_ns) / 1e9

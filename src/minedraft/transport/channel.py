@@ -1,0 +1,114 @@
+"""One ZeroMQ connection between a scheduler and its drafter.
+
+Owns sockets and their files; it does not know what the messages say. The ipc socket lies
+in a folder that only this user can enter, and both are removed as soon as the two ends
+are connected: from then on no kill can leave a file behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import zmq
+
+from minedraft.errors import DrafterError
+from minedraft.transport.messages import (
+    MAX_MESSAGE_BYTES,
+    ToDrafter,
+    ToScheduler,
+    decode_to_drafter,
+    decode_to_scheduler,
+    encode,
+)
+
+Incoming = TypeVar("Incoming")
+Outgoing = TypeVar("Outgoing", bound=ToDrafter | ToScheduler)
+
+_SEND_TIMEOUT_MS = 10_000
+
+
+class Channel(Generic[Incoming, Outgoing]):
+    """Typed messages over one DEALER socket; one owner thread."""
+
+    def __init__(
+        self, decode: Callable[[bytes], Incoming], *, bind: str | None, connect: str | None
+    ) -> None:
+        self._decode = decode
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDTIMEO, _SEND_TIMEOUT_MS)
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        if bind is not None:
+            self._socket.bind(bind)
+        if connect is not None:
+            self._socket.connect(connect)
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    def send(self, message: Outgoing) -> None:
+        """Queue one message; DrafterError if the other end takes none for 10 s."""
+        data = encode(message)
+        try:
+            self._socket.send(data)
+        except zmq.ZMQError as error:
+            raise DrafterError(f"minedraft: cannot send to the other end: {error}") from error
+        self.bytes_sent += len(data)
+
+    def receive(self, timeout_s: float = 0.0) -> Incoming | None:
+        """The next message, or None if none comes in `timeout_s`.
+
+        Raises:
+            ProtocolError: the message cannot be read.
+        """
+        if not self._socket.poll(max(0, round(timeout_s * 1000)), zmq.POLLIN):
+            return None
+        data = self._socket.recv(zmq.NOBLOCK)
+        self.bytes_received += len(data)
+        return self._decode(data)
+
+    def linger_close(self, linger_ms: int = 2000) -> None:
+        """Close, but give messages that are still queued `linger_ms` to leave."""
+        self._socket.close(linger=linger_ms)
+        self._context.term()
+
+    def close(self) -> None:
+        """Close the socket; safe to call twice."""
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+class PrivateEndpoint:
+    """An ipc address in a folder of mode 0700 that goes when the two ends are connected."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="minedraft-"))
+        self.address = f"ipc://{self._folder}/drafter"
+        limit = zmq.IPC_PATH_MAX_LEN
+        if len(os.fsencode(self.address)) - len("ipc://") > limit:
+            self.remove()
+            raise DrafterError(
+                f"minedraft: the temporary folder {tempfile.gettempdir()!r} makes a socket path "
+                f"longer than {limit} bytes; set TMPDIR to a shorter one"
+            )
+
+    def remove(self) -> None:
+        """Take the folder away; open connections stay."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def scheduler_channel(address: str) -> Channel[ToScheduler, ToDrafter]:
+    """The scheduler's end; it binds."""
+    return Channel(decode_to_scheduler, bind=address, connect=None)
+
+
+def drafter_channel(address: str) -> Channel[ToDrafter, ToScheduler]:
+    """The drafter's end; it connects."""
+    return Channel(decode_to_drafter, bind=None, connect=address)

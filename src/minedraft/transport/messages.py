@@ -1,0 +1,148 @@
+"""The messages between scheduler and drafter, and their encoding.
+
+Owns the wire format (msgpack by msgspec: typed, nothing is ever unpickled); it opens no
+socket. Drafts belong to a request id, its version and a committed length, never to a
+position in a list.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from minedraft.errors import ProtocolError
+
+PROTOCOL_VERSION = 1
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """Drafter to scheduler, once: ready to draft."""
+
+    protocol: int = PROTOCOL_VERSION
+    token: str
+    """The secret that the scheduler gave the process it started."""
+    pid: Count
+    vocab_size: Count
+    max_model_len: Count
+    num_kv_blocks: Count
+    block_size: Count
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """Drafter to scheduler: it cannot go on, and why."""
+
+    protocol: int = PROTOCOL_VERSION
+    token: str
+    reason: str
+
+
+class Add(msgspec.Struct, frozen=True, array_like=True):
+    """A request to follow from now on: all of its tokens so far."""
+
+    request_id: RequestId
+    version: Count
+    """Tells lives of one id apart: an id may be used again, and a preempted request resumes."""
+    token_ids: list[TokenId]
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens that the target accepted or sampled for a request."""
+
+    request_id: RequestId
+    version: Count
+    committed_len: Count
+    """Length before `token_ids`, in tokens (prompt included)."""
+    token_ids: list[TokenId]
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of requests to draft for."""
+
+    ticket: Count
+    """Number of the group; groups are served in this order, and answered once."""
+    request_ids: list[RequestId]
+    num_tokens: Count
+    """Draft tokens asked for each request (k)."""
+    may_wait: bool = True
+    """Whether the answer may wait until k drafts are there."""
+    lead: Count = 0
+    """Tokens to stay ahead beyond the drafts sent, guessed without being asked."""
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
+    """Scheduler to drafter: what happened, then what is wanted; applied in this order."""
+
+    releases: list[tuple[RequestId, Count]] = []
+    """Requests (id, version) to forget."""
+    adds: list[Add] = []
+    commits: list[Commit] = []
+    wants: list[Want] = []
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Scheduler to drafter: end."""
+
+
+class Draft(msgspec.Struct, frozen=True, array_like=True):
+    """Draft tokens that continue one request from `committed_len`; empty if there are none."""
+
+    request_id: RequestId
+    version: Count
+    committed_len: Count
+    token_ids: list[TokenId]
+
+
+class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
+    """Drafter to scheduler: the answer to one Want. Times are CLOCK_MONOTONIC ns."""
+
+    ticket: Count
+    drafts: list[Draft]
+    start_ns: Count
+    end_ns: Count
+    num_passes: Count
+
+
+ToDrafter = Update | Shutdown
+ToScheduler = Hello | Failed | Drafts
+
+_Message = TypeVar("_Message")
+
+_encoder = msgspec.msgpack.Encoder()
+_to_drafter = msgspec.msgpack.Decoder(ToDrafter)
+_to_scheduler = msgspec.msgpack.Decoder(ToScheduler)
+
+
+def encode(message: ToDrafter | ToScheduler) -> bytes:
+    """The bytes of one message."""
+    return _encoder.encode(message)
+
+
+def decode_to_drafter(data: bytes) -> ToDrafter:
+    """Read a message for the drafter; ProtocolError if it is none."""
+    return _decode(_to_drafter, data)
+
+
+def decode_to_scheduler(data: bytes) -> ToScheduler:
+    """Read a message for the scheduler; ProtocolError if it is none, or of another version."""
+    message = _decode(_to_scheduler, data)
+    if isinstance(message, Hello | Failed) and message.protocol != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"minedraft: the drafter speaks protocol {message.protocol}, "
+            f"this scheduler speaks {PROTOCOL_VERSION}; install the same minedraft for both"
+        )
+    return message
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"minedraft: message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES}")
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"minedraft: unreadable message: {error}") from error
