@@ -76,8 +76,8 @@ class MineDraftScheduler(Scheduler):
         step.note_output(model_runner_output, self._committed(step))
         self._last_verify_s = step.verify_s
         self._prompts_blocked = False
-        self._land(step)
         self._forget_gone()
+        self._land(step)
         for group in self._acting_policy.next_drafts(self._states()):
             self._source.ask(group)
         self._source.flush()

@@ -1,0 +1,92 @@
+"""Greedy output in fp32 is the target's own, whatever the mode, load and acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import Engine, Run, draft_options, random_prompts, running_engine
+
+pytestmark = pytest.mark.vllm
+
+PROMPTS = random_prompts(24, seed=5)
+LENGTHS = [(7 * index) % 60 + 1 for index in range(len(PROMPTS))]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Plain decoding by vLLM alone: no scheduler, worker or config of ours."""
+
+    whole: Run
+    uneven: Run
+
+
+@pytest.fixture(scope="module", params=["low", "high"])
+def pair_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(pairs: dict[str, Any], pair_name: str) -> Reference:
+    from vllm import LLM
+
+    llm = LLM(
+        str(pairs[pair_name].target),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=512,
+        max_num_seqs=8,
+        block_size=32,
+        disable_log_stats=True,
+        kv_cache_memory_bytes=2**28,
+    )
+    engine = Engine(llm, Path())
+    try:
+        return Reference(engine.run(PROMPTS), engine.run(PROMPTS, max_tokens=LENGTHS))
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+
+
+@pytest.fixture(scope="module", params=["none", "sequential", "two-batch"])
+def engine(
+    request: pytest.FixtureRequest,
+    reference: Reference,
+    pairs: dict[str, Any],
+    pair_name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Engine]:
+    mode = str(request.param)
+    options = {} if mode == "none" else draft_options(pairs[pair_name])
+    trace = tmp_path_factory.mktemp("trace") / f"{mode}.jsonl"
+    with running_engine(pairs[pair_name].target, trace, mode=mode, **options) as engine:
+        yield engine
+
+
+def test_all_at_once(engine: Engine, reference: Reference) -> None:
+    assert engine.run(PROMPTS) == reference.whole
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_arriving_one_by_one(engine: Engine, reference: Reference, seed: int) -> None:
+    assert engine.run(PROMPTS, seed=seed) == reference.whole
+
+
+def test_uneven_lengths(engine: Engine, reference: Reference) -> None:
+    assert engine.run(PROMPTS, max_tokens=LENGTHS, seed=3) == reference.uneven
+
+
+def test_aborts_do_not_touch_the_others(engine: Engine, reference: Reference) -> None:
+    aborted = range(0, len(PROMPTS), 3)
+    got = engine.run(PROMPTS, seed=4, abort=list(aborted))
+    for index, tokens in enumerate(got.token_ids):
+        if index in aborted:
+            assert tokens == []
+        else:
+            assert tokens == reference.whole.token_ids[index]
+
+
+def test_one_request_alone(engine: Engine, reference: Reference) -> None:
+    assert engine.run(PROMPTS[:1]).token_ids == reference.whole.token_ids[:1]

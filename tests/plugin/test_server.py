@@ -1,0 +1,112 @@
+"""The two servers, `minedraft serve` and `vllm serve` with the plugin installed, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import draft_options
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+_BIN = Path(sys.executable).parent
+_ENGINE = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--block-size", "32"]
+_ENGINE += ["--kv-cache-memory-bytes", str(2**28), "--max-num-seqs", "8"]
+_START_S = 180
+
+
+@contextmanager
+def _server(command: list[str], port: int) -> Iterator[str]:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen([*command, "--port", str(port)], env=environment)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _await_health(process, url)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_health(process: subprocess.Popen[bytes], url: str) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the server ended with code {process.returncode}"
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    pytest.fail("the server did not come up")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module", params=["minedraft serve", "vllm serve"])
+def url(request: pytest.FixtureRequest, pairs: dict[str, Any]) -> Iterator[str]:
+    target, options = str(pairs["high"].target), draft_options(pairs["high"])
+    if request.param == "minedraft serve":
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        command = [str(_BIN / "minedraft"), "serve", target, *flags, *_ENGINE]
+    else:
+        config = json.dumps({"minedraft": options})
+        command = [str(_BIN / "vllm"), "serve", target, "--additional-config", config, *_ENGINE]
+    with _server(command, _free_port()) as url:
+        yield url
+
+
+def test_streaming_clients_at_1_4_and_16(url: str) -> None:
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+    model = client.models.list().data[0].id
+
+    def ask(index: int) -> str:
+        chunks = client.completions.create(
+            model=model,
+            prompt=f"request {index % 5}",
+            max_tokens=24,
+            temperature=0,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        return "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
+
+    alone = [ask(index) for index in range(5)]
+    for concurrency in (4, 16):
+        with ThreadPoolExecutor(concurrency) as pool:
+            texts = list(pool.map(ask, range(2 * concurrency)))
+        assert texts == [alone[index % 5] for index in range(2 * concurrency)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 16])
+def test_vllm_bench_serve(url: str, concurrency: int, pairs: dict[str, Any], tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    command = [str(_BIN / "vllm"), "bench", "serve", "--base-url", url]
+    command += ["--model", str(pairs["high"].target), "--dataset-name", "random"]
+    command += ["--random-input-len", "32", "--random-output-len", "16", "--ignore-eos"]
+    command += ["--num-prompts", str(2 * concurrency), "--max-concurrency", str(concurrency)]
+    command += ["--save-result", "--result-filename", str(result), "--disable-tqdm"]
+    subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    figures = json.loads(result.read_text())
+    assert figures["completed"] == 2 * concurrency
+    assert figures.get("failed", 0) == 0
