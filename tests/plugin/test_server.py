@@ -99,7 +99,9 @@ def test_streaming_clients_at_1_4_and_16(url: str) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 16])
-def test_vllm_bench_serve(url: str, concurrency: int, pairs: dict[str, Any], tmp_path: Path) -> None:
+def test_vllm_bench_serve(
+    url: str, concurrency: int, pairs: dict[str, Any], tmp_path: Path
+) -> None:
     result = tmp_path / "result.json"
     command = [str(_BIN / "vllm"), "bench", "serve", "--base-url", url]
     command += ["--model", str(pairs["high"].target), "--dataset-name", "random"]

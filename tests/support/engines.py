@@ -66,6 +66,9 @@ class Engine:
                 params = SamplingParams(max_tokens=lengths[index], **options)
                 core.add_request(name, {"prompt_token_ids": tokens}, params)
                 next_at = time.monotonic() + rng.expovariate(1 / 0.02)
+            if not core.has_unfinished_requests():
+                time.sleep(max(0.0, next_at - time.monotonic()))
+                continue
             for output in core.step():
                 index = ids[output.request_id]
                 if output.finished:

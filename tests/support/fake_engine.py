@@ -158,9 +158,7 @@ class FakeEngine:
     ) -> None:
         from minedraft.plugin.scheduler import MineDraftScheduler
 
-        spec = FullAttentionSpec(
-            block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32
-        )
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         vllm_config.cache_config.num_gpu_blocks = num_blocks
         self.scheduler = MineDraftScheduler(
             vllm_config=vllm_config,

@@ -17,7 +17,9 @@ def marked(mark: str) -> dict[int, str]:
         try:
             environment = (folder / "environ").read_bytes().split(b"\0")
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = (
+                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
         except OSError:
             continue
         if f"{MARK}={mark}".encode() in environment and state != "Z":

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from minedraft.models.plain_llama import KeyValues, PlainLlama
 
@@ -28,10 +29,14 @@ class ChatMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
-    """One dialogue's ids; the answer starts at `answer_at` (the length, if none was reached)."""
+    """One dialogue's ids; the answer starts at `answer_at` (the length, if none was reached).
+
+    `states` are the model's states before its last norm, float16, for every id but the last.
+    """
 
     ids: tuple[int, ...]
     answer_at: int
+    states: Tensor
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +44,12 @@ class _Row:
     ids: list[int]
     known: list[int]
     answer_at: int | None
+    states: list[Tensor]
+
+    @property
+    def samples(self) -> bool:
+        """Whether the next id is drawn, not given and not greedy."""
+        return not self.known and self.answer_at is None
 
 
 @torch.inference_mode()
@@ -62,12 +73,12 @@ def write_dialogues(
     alive = list(range(len(rows)))
     for position in range(max_length - 1):
         ids = torch.tensor([[rows[row].ids[position]] for row in alive])
-        logits = model.logits(model.hidden(ids, layers=depth, caches=caches)[:, -1])
-        best = logits.argmax(-1).tolist()
-        chances = torch.softmax(logits / temperature, -1)
-        drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].tolist()
-        for row, greedy, sampled in zip(alive, best, drawn, strict=True):
-            _advance(rows[row], marks, greedy=greedy, sampled=sampled)
+        states = model.hidden(ids, layers=depth, caches=caches)[:, -1]
+        drawing = torch.tensor([rows[row].samples for row in alive])
+        chosen = _choose(model.logits(states), drawing, temperature, generator)
+        for row, state, token in zip(alive, states.half(), chosen, strict=True):
+            rows[row].states.append(state)
+            _advance(rows[row], marks, token)
         kept = [slot for slot, row in enumerate(alive) if not _finished(rows[row], marks)]
         if not kept:
             break
@@ -78,21 +89,29 @@ def write_dialogues(
     return [_dialogue(row) for row in rows]
 
 
+def _choose(
+    logits: Tensor, drawing: Tensor, temperature: float, generator: torch.Generator
+) -> list[int]:
+    chosen = logits.argmax(-1)
+    if drawing.any():
+        chances = torch.softmax(logits[drawing] / temperature, -1)
+        chosen[drawing] = torch.multinomial(chances, 1, generator=generator)[:, 0]
+    tokens: list[int] = chosen.tolist()
+    return tokens
+
+
 def _start(marks: ChatMarks, prompt: Sequence[int] | None) -> _Row:
     known = list(marks.opening if prompt is None else prompt)
-    return _Row(ids=known[:1], known=known[1:], answer_at=None if prompt is None else len(known))
+    answer_at = None if prompt is None else len(known)
+    return _Row(ids=known[:1], known=known[1:], answer_at=answer_at, states=[])
 
 
-def _advance(row: _Row, marks: ChatMarks, *, greedy: int, sampled: int) -> None:
-    if row.known:
-        row.ids.append(row.known.pop(0))
-    elif row.answer_at is not None:
-        row.ids.append(greedy)
-    else:
-        row.ids.append(sampled)
-        if sampled == marks.end:
-            row.known = list(marks.bridge)
-            row.answer_at = len(row.ids) + len(marks.bridge)
+def _advance(row: _Row, marks: ChatMarks, token: int) -> None:
+    sampled = row.samples
+    row.ids.append(row.known.pop(0) if row.known else token)
+    if sampled and token == marks.end:
+        row.known = list(marks.bridge)
+        row.answer_at = len(row.ids) + len(marks.bridge)
 
 
 def _finished(row: _Row, marks: ChatMarks) -> bool:
@@ -103,4 +122,4 @@ def _finished(row: _Row, marks: ChatMarks) -> bool:
 def _dialogue(row: _Row) -> Dialogue:
     length = len(row.ids)
     answer_at = length if row.answer_at is None else min(row.answer_at, length)
-    return Dialogue(ids=tuple(row.ids), answer_at=answer_at)
+    return Dialogue(ids=tuple(row.ids), answer_at=answer_at, states=torch.stack(row.states))

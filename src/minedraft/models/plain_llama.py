@@ -92,7 +92,7 @@ class PlainLlama:
     def hidden(
         self, ids: Tensor, *, layers: Sequence[int], caches: Sequence[KeyValues] | None = None
     ) -> Tensor:
-        """Run the given layers over ids [batch, length] and give the states before the last norm."""
+        """Run the given layers over ids [batch, length]; give the states before the last norm."""
         states, start = self.embedding[ids], caches[0].length if caches else 0
         rotation = rotary(self.shape, start, ids.shape[1])
         for slot, layer in enumerate(layers):

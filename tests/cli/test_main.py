@@ -1,0 +1,84 @@
+"""The command line: flags become options, and bad ones are explained before vLLM is imported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import minedraft
+from minedraft.cli import main
+from minedraft.cli.main import build_parser
+from minedraft.cli.options import read_options
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "x"}\n')
+    return str(path)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"minedraft {minedraft.__version__}\n"
+
+
+def test_flags_become_options() -> None:
+    args, rest = build_parser().parse_known_args(
+        "serve T --draft-model D -k 5 --draft-device cuda:4 --tensor-parallel-size 4".split()
+    )
+    config = read_options(args)
+    assert config.num_speculative_tokens == 5
+    assert config.drafter is not None
+    assert (config.drafter.model, str(config.drafter.device)) == ("D", "cuda:4")
+    assert rest == ["--tensor-parallel-size", "4"]
+
+
+def test_draft_is_an_alias_and_mode_none_needs_none() -> None:
+    args = build_parser().parse_args(["generate", "T", "--prompts", "f", "--draft", "D"])
+    assert read_options(args).drafter is not None
+    args = build_parser().parse_args("generate T --prompts f --mode none --draft D".split())
+    assert read_options(args).drafter is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("", "--draft-model is missing"),
+        ("--draft D -k 0", "num_speculative_tokens = 0"),
+        ("--draft D -k 65", "num_speculative_tokens = 65"),
+        ("--draft D --draft-device gpu:1", "draft_device = 'gpu:1'"),
+        ("--draft D --draft-memory-share 1.5", "draft_memory_share = 1.5"),
+        ("--draft D --emulate missing.toml", "cannot read emulate file"),
+        ("--draft D --limit 0", "--limit = 0"),
+        ("--draft D --max-tokens 0", "--max-tokens = 0"),
+        ("--draft D --max-num-seqs -1", "--max-num-seqs = -1"),
+        ("--draft D --temperature -0.5", "--temperature = -0.5"),
+        ("--draft D --seed -1", "--seed = -1"),
+        ("--draft D --output /dev/null/x", "cannot write"),
+        ("--draft D --trace /dev/null/x", "cannot write"),
+    ],
+)
+def test_bad_flags_are_explained(
+    flags: str, says: str, prompts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = "vllm" in sys.modules
+    assert main(["generate", "T", "--prompts", prompts, *flags.split()]) == 2
+    assert says in capsys.readouterr().err
+    assert ("vllm" in sys.modules) == before
+
+
+def test_a_missing_prompts_file_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "T", "--prompts", "no-such-file", "--draft", "D"]) == 2
+    assert "cannot read prompts file 'no-such-file'" in capsys.readouterr().err
+
+
+def test_unknown_flags_of_commands_without_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["trace", "x", "--no-such-flag"])
+    assert stop.value.code == 2
+    assert "--no-such-flag" in capsys.readouterr().err
