@@ -29,7 +29,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_flags_become_options() -> None:
     args, rest = build_parser().parse_known_args(
-        "serve T --draft-model D -k 5 --draft-device cuda:4 --tensor-parallel-size 4".split()
+        [
+            "serve",
+            "T",
+            "--draft-model",
+            "D",
+            "-k",
+            "5",
+            "--draft-device",
+            "cuda:4",
+            "--tensor-parallel-size",
+            "4",
+        ]
     )
     config = read_options(args)
     assert config.num_speculative_tokens == 5
@@ -41,7 +52,9 @@ def test_flags_become_options() -> None:
 def test_draft_is_an_alias_and_mode_none_needs_none() -> None:
     args = build_parser().parse_args(["generate", "T", "--prompts", "f", "--draft", "D"])
     assert read_options(args).drafter is not None
-    args = build_parser().parse_args("generate T --prompts f --mode none --draft D".split())
+    args = build_parser().parse_args(
+        ["generate", "T", "--prompts", "f", "--mode", "none", "--draft", "D"]
+    )
     assert read_options(args).drafter is None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines import Engine, draft_options, random_prompts, running_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

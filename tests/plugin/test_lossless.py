@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines import Engine, Run, draft_options, random_prompts, running_engine
 
 pytestmark = pytest.mark.vllm

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines import draft_options
 from processes import MARK, marked, sockets_under, wait_until_gone
 

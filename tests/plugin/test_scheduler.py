@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+
 from fake_engine import BLOCK, FakeEngine, continuation, make_vllm_config
 
 pytestmark = pytest.mark.vllm

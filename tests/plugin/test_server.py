@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from engines import draft_options
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

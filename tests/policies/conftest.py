@@ -76,7 +76,7 @@ class Live:
     ticket: Ticket | None = None
     drafted: bool = False
     skipped: int = 0
-    """Steps scheduled since it was served last, while it decodes."""
+    """Steps that it could have been part of since it was served last."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +88,10 @@ class Simulation:
     draft_ms: int
     verify_ms: int
     dies_at: int | None = None
-    max_skipped: int = 6
+    max_skipped: int = 2
+    """Steps in a row that a request may be left out of, though it could run."""
+    max_steps: int | None = None
+    """End after so many steps; None: when all requests are done."""
     now: int = 0
     records: list[Record] = field(default_factory=list)
     asked: list[tuple[str, ...]] = field(default_factory=list)
@@ -115,7 +118,7 @@ class Simulation:
                 self._events.append((spec.abort_at, name, "abort"))
         self._events = deque(sorted(self._events, key=lambda event: event[0]))
         budget = 60 * sum(spec.tokens + 4 for spec in self.specs) + 200
-        while self._events or self._live:
+        while (self._events or self._live) and len(self.records) != self.max_steps:
             budget -= 1
             assert budget > 0, f"no end: {self._states()} at {self.now}"
             self._turn()
@@ -172,14 +175,19 @@ class Simulation:
             ),
             busy=bool(self._steps),
         )
-        for request_id in record.lives:
-            self._in_flight[request_id] = record
-        for request_id in self._decoding:
-            live = self._live[request_id]
-            live.skipped = 0 if request_id in self._in_flight else live.skipped + 1
-            assert live.skipped <= self.max_skipped, f"{request_id} starves at {self.now}"
+        self._check_nobody_starves(states, record)
+        self._in_flight.update(dict.fromkeys(record.lives, record))
         self._steps.append(record)
         self.records.append(record)
+
+    def _check_nobody_starves(self, states: States, record: Record) -> None:
+        for request_id, state in states.items():
+            live = self._live[request_id]
+            if request_id in record.lives or state is DraftState.IN_FLIGHT:
+                live.skipped = 0
+            elif state is not DraftState.PENDING:
+                live.skipped += 1
+            assert live.skipped <= self.max_skipped, f"{request_id} starves at {self.now}"
 
     def _land(self, record: Record) -> None:
         self.now = max(self.now, record.end)
@@ -322,6 +330,8 @@ class Simulation:
             live = self._live[request_id]
             accepts = live.spec.accepts[live.num_verified % len(live.spec.accepts)]
             live.ticket, live.drafted = ticket, accepts != DECLINED
+        live_tickets = {id(each.ticket) for each in self._live.values() if each.ticket is not None}
+        assert len(live_tickets) <= 2, "a third group at the drafter"
 
 
 @pytest.fixture(scope="session")

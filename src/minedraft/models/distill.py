@@ -90,7 +90,7 @@ def distil(
         heads = target.head[torch.cat((used, others)).unique()]
         loss = _loss(target, draft, _collate(members, options), heads, options)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         report(step + 1, len(batches), loss.item())
