@@ -40,10 +40,21 @@ def serve(target: str, config: MineDraftConfig, flags: Sequence[str]) -> int:
     """Run vLLM's server in this process until it ends."""
     command = serve_command(target, config, flags)
     preload_openmp()
-    from vllm.entrypoints.cli.main import main
+    from vllm.entrypoints.cli.serve import cmd_init
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    # Not vllm.entrypoints.cli.main: it asks for the metadata of a package "vllm", which the
+    # CPU build does not have under that name.
     sys.argv = ["vllm", *command]
-    main()
+    cli_env_setup()
+    parser = FlexibleArgumentParser(prog="minedraft")
+    subparsers = parser.add_subparsers(required=True, dest="subparser")
+    (subcommand,) = cmd_init()
+    subcommand.subparser_init(subparsers)
+    args = parser.parse_args(command)
+    subcommand.validate(args)
+    subcommand.cmd(args)
     return 0
 
 
