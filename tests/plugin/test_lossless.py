@@ -51,7 +51,11 @@ def reference(pairs: dict[str, Any], pair_name: str) -> Reference:
         llm.llm_engine.engine_core.shutdown()
 
 
-@pytest.fixture(scope="module", params=["none", "sequential", "two-batch"])
+# KV pools so small that the target preempts and the drafter cannot hold every request.
+_PRESSURE = "two-batch under pressure"
+
+
+@pytest.fixture(scope="module", params=["none", "sequential", "two-batch", _PRESSURE])
 def engine(
     request: pytest.FixtureRequest,
     reference: Reference,
@@ -59,11 +63,16 @@ def engine(
     pair_name: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:
-    mode = str(request.param)
+    mode, under_pressure = str(request.param).split(" ")[0], request.param == _PRESSURE
     options = {} if mode == "none" else draft_options(pairs[pair_name])
+    engine: dict[str, Any] = {}
+    if under_pressure:
+        options["draft_kv_cache_gib"], engine = 0.0006, {"num_gpu_blocks_override": 40}
     trace = tmp_path_factory.mktemp("trace") / f"{mode}.jsonl"
-    with running_engine(pairs[pair_name].target, trace, mode=mode, **options) as engine:
-        yield engine
+    with running_engine(
+        pairs[pair_name].target, trace, engine=engine, mode=mode, **options
+    ) as running:
+        yield running
 
 
 def test_all_at_once(engine: Engine, reference: Reference) -> None:
