@@ -28,7 +28,7 @@ _ENGINE = {"max_model_len": 2048, "kv_cache_memory_bytes": 2**30, "block_size": 
 def pair() -> tuple[Path, Path]:
     if "MINEDRAFT_TARGET" in os.environ:
         return Path(os.environ["MINEDRAFT_TARGET"]), Path(os.environ["MINEDRAFT_DRAFT"])
-    from minedraft.models.demo_pair import ensure_smollm2_pair
+    from minedraft.models.smollm2 import ensure_smollm2_pair
 
     return ensure_smollm2_pair(_ROOT / "models")
 

