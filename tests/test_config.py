@@ -69,9 +69,7 @@ GOOD: list[tuple[str, list[object]]] = [
     ("option", "allowed", "value"),
     [(option, allowed, value) for option, allowed, values in BAD for value in values],
 )
-def test_bad_value_is_named_with_what_is_allowed(
-    option: str, allowed: str, value: object
-) -> None:
+def test_bad_value_is_named_with_what_is_allowed(option: str, allowed: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         MineDraftConfig.from_mapping(BASE | {option: value})
     message = str(caught.value)
@@ -209,7 +207,7 @@ def test_emulate_from_mapping_object_and_file(tmp_path: Path) -> None:
 
 
 def test_emulate_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="absent.toml"):
+    with pytest.raises(ConfigError, match=r"absent\.toml"):
         MineDraftConfig.from_mapping(BASE | {"emulate": str(tmp_path / "absent.toml")})
 
 
@@ -280,8 +278,9 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted({*option_names(), "draft", "modes"}))
-        .filter(lambda name: name != "emulate"),
+        st.sampled_from(sorted({*option_names(), "draft", "modes"})).filter(
+            lambda name: name != "emulate"
+        ),
         VALUES | st.lists(VALUES, max_size=2),
         max_size=6,
     )

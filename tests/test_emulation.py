@@ -99,7 +99,7 @@ def test_bad_tables_are_refused(table: object, words: str) -> None:
 def test_bad_files_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.toml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="bad.toml"):
+    with pytest.raises(ConfigError, match=r"bad\.toml"):
         Emulation.from_toml(path)
 
 

@@ -18,6 +18,7 @@ from minedraft.config import MODES
 from minedraft.trace import draw_timeline, read_trace, write_perfetto
 
 EXIT_DIFFERENT = 1
+EXIT_FAILED = 2
 _COLUMNS = (
     ("tokens/s", "tokens_per_s", "{:.1f}"),
     ("per device", "tokens_per_s_per_device", "{:.1f}"),
@@ -40,10 +41,14 @@ class Outcome:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demonstration; 0 if all modes gave the same tokens, 1 if not."""
+    """Run the demonstration; 0 if all modes gave the same tokens, 1 if not, 2 if one failed."""
     args = _parser().parse_args(argv)
     args.results.mkdir(parents=True, exist_ok=True)
-    outcomes = [_run(mode, args) for mode in MODES]
+    try:
+        outcomes = [_run(mode, args) for mode in MODES]
+    except subprocess.CalledProcessError as error:
+        print(f"demo: {' '.join(error.cmd)} failed, see above", file=sys.stderr)
+        return EXIT_FAILED
     different = compare(outcomes)
     report = render_report(args.target, args.draft, outcomes, different)
     (args.results / "report.md").write_text(report, encoding="utf-8")

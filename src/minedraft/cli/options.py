@@ -60,7 +60,7 @@ def read_options(args: argparse.Namespace) -> MineDraftConfig:
         for name, option in _FLAGS.items()
         if getattr(args, name, None) is not None
     }
-    if given.get("mode") == "none" and "draft_model" in given:
+    if given.get("mode") == "none":
         given = {name: each for name, each in given.items() if not name.startswith("draft_")}
     if given.get("mode") != "none" and "draft_model" not in given:
         raise ConfigError(
