@@ -80,7 +80,7 @@ def test_cores_survive_the_round_trip_through_text(cores: set[int]) -> None:
     assert Device.parse(str(device)) == device
 
 
-@given(st.integers(0, 10**6))
+@given(st.integers(0, 10**6 - 1))
 def test_gpu_survives_the_round_trip_through_text(index: int) -> None:
     assert Device.parse(f"cuda:{index}") == Device(kind="cuda", index=index)
     assert str(Device(kind="cuda", index=index)) == f"cuda:{index}"
@@ -111,13 +111,11 @@ def test_text_near_the_notation_is_read_or_refused(text: str) -> None:
             assert "allowed: " in str(error)
 
 
-@pytest.mark.xfail(strict=True, reason="str.isdigit accepts digits that int() does not read")
 def test_digits_that_are_no_number_are_refused() -> None:
     with pytest.raises(ConfigError):
         parse_cores("\N{SUPERSCRIPT TWO}", "target_cores")
 
 
-@pytest.mark.xfail(strict=True, reason="int() refuses more than 4300 digits with a bare ValueError")
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_endless_numbers_are_refused(kind: str) -> None:
     with pytest.raises(ConfigError):

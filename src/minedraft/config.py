@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from minedraft.devices import Device
+from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation
 from minedraft.errors import ConfigError
 from minedraft.validation import (
@@ -18,6 +18,7 @@ from minedraft.validation import (
     check_int,
     check_number,
     check_str,
+    check_type,
     refuse_unknown,
 )
 
@@ -53,6 +54,7 @@ class DrafterConfig:
 
     def __post_init__(self) -> None:
         check_str("draft_model", self.model)
+        check_type("draft_device", self.device, Device)
         check_choice("draft_dtype", self.dtype, DTYPES)
         check_str("draft_quantization", self.quantization, optional=True)
         check_str("draft_revision", self.revision, optional=True)
@@ -88,7 +90,11 @@ class MineDraftConfig:
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
         check_int("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_DRAFT_TOKENS)
+        check_type("drafter", self.drafter, DrafterConfig, optional=True)
+        check_type("emulate", self.emulate, Emulation, optional=True)
         check_str("target_cores", self.target_cores, optional=True)
+        if self.target_cores is not None:
+            parse_cores(self.target_cores, "target_cores")
         check_str("trace", self.trace, optional=True)
         check_bool("allow_untested_vllm", self.allow_untested_vllm)
         if self.mode != "none" and self.drafter is None:
@@ -150,9 +156,9 @@ def _read_drafter(table: Mapping[str, object]) -> DrafterConfig | None:
     names = [each.name for each in fields(DrafterConfig)]
     given = {name: table[f"draft_{name}"] for name in names if f"draft_{name}" in table}
     if given.get("model") is None:
-        if given and set(given) != {"model"}:
+        if others := sorted(set(given) - {"model"}):
             raise ConfigError(
-                f"minedraft: draft_model is missing, but draft_{min(given)} is given; "
+                f"minedraft: draft_model is missing, but draft_{others[0]} is given; "
                 "allowed: a model name or folder"
             )
         return None

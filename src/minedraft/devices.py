@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from minedraft.errors import ConfigError
 
-_PATTERN = re.compile(r"(?P<kind>cuda|cpu)(?::(?P<ids>\d+(?:[-,]\d+)*))?")
+_PATTERN = re.compile(r"(?P<kind>cuda|cpu)(?::(?P<ids>[0-9]{1,6}(?:[-,][0-9]{1,6})*))?")
 _NOTATION = "'cuda:N', 'cpu', 'cpu:N', 'cpu:N-M' or 'cpu:N,M'"
+_CORES = re.compile(r"(?a:\d{1,6}(?:-\d{1,6})?)(?:,(?a:\d{1,6}(?:-\d{1,6})?))*")
 _MAX_CORE = 4095
 
 
@@ -44,11 +45,11 @@ class Device:
 
 def parse_cores(text: str, field: str) -> tuple[int, ...]:
     """Cores from '0', '0,2' or '0-3,8', sorted and without doubles; ConfigError if malformed."""
+    if _CORES.fullmatch(text) is None:
+        raise ConfigError.bad_value(field, text, "cores as in '0', '0,2' or '0-3'")
     cores: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()) or part.count("-") > 1:
-            raise ConfigError.bad_value(field, text, "cores as in '0', '0,2' or '0-3'")
         low, high = int(first), int(last or first)
         if low > high or high > _MAX_CORE:
             raise ConfigError.bad_value(field, text, f"core ranges N-M with N <= M <= {_MAX_CORE}")

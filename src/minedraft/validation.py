@@ -72,10 +72,18 @@ def check_number(
         return
     bracket = "(" if low_open else "["
     allowed = f"a number in {bracket}{low}, {high}]"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Comparisons, unlike math.isfinite, hold for integers that no float can represent.
+    if not is_number or not -math.inf < value < math.inf:  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
-    if value < low or value > high or (low_open and value == low):
+    if value < low or value > high or (low_open and value == low):  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
+
+
+def check_type(field: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Raise ConfigError unless `value` is a `kind` (or None, if optional)."""
+    if not isinstance(value, kind) and not (optional and value is None):
+        raise ConfigError.bad_value(field, value, f"a {kind.__name__}")
 
 
 def check_choice(field: str, value: object, choices: Iterable[str]) -> None:

@@ -246,20 +246,30 @@ class DraftBook:
     def _reserve(
         self, request: DraftedRequest, num_tokens: int, chunk: int, rows: Sequence[Row]
     ) -> bool:
-        """Room in the KV pool, taken from newer requests if it must be; the oldest finish."""
-        while not self._device.reserve(request, num_tokens, chunk):
-            in_pass = {row.request.key for row in rows}
-            victims = [
-                each
-                for each in self._requests.values()
-                if each.order > request.order and each.num_computed and each.key not in in_pass
-            ]
-            if not victims:
-                return False
-            victim = max(victims, key=lambda each: each.order)
+        """Room in the KV pool, taken from newer requests if that is enough; the oldest finish."""
+        if self._device.reserve(request, num_tokens, chunk):
+            return True
+        victims = self._victims(request, num_tokens, {row.request.key for row in rows})
+        for victim in victims:
             self._device.release(victim)
             victim.forget_kv()
-        return True
+        return bool(victims) and self._device.reserve(request, num_tokens, chunk)
+
+    def _victims(
+        self, request: DraftedRequest, num_tokens: int, in_pass: set[str]
+    ) -> list[DraftedRequest]:
+        """The newest requests whose blocks make room for `request`; none if they do not."""
+        total = -(-max(num_tokens, len(request.committed)) // self._device.info.block_size)
+        short = total - self._device.num_held_blocks(request) - self._device.num_free_blocks
+        victims: list[DraftedRequest] = []
+        for each in sorted(self._requests.values(), key=lambda each: -each.order):
+            if short <= 0 or each.order <= request.order:
+                break
+            held = self._device.num_held_blocks(each)
+            if held and each.key not in in_pass:
+                victims.append(each)
+                short -= held
+        return victims if short <= 0 else []
 
 
 def _row(request: DraftedRequest, budget: int) -> Row:

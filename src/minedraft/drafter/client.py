@@ -48,6 +48,15 @@ class _Outbox:
     commits: list[Commit] = field(default_factory=list)
     wants: list[Want] = field(default_factory=list)
 
+    def drop_add(self, request_id: str) -> bool:
+        """Take back an Add that was not sent yet; False if there is none."""
+        kept = [each for each in self.adds if each.request_id != request_id]
+        found = len(kept) < len(self.adds)
+        if found:
+            self.adds = kept
+            self.commits = [each for each in self.commits if each.request_id != request_id]
+        return found
+
     def __bool__(self) -> bool:
         return bool(self.releases or self.adds or self.commits or self.wants)
 
@@ -69,6 +78,7 @@ class DrafterClient:
         self._outbox = _Outbox()
         self._last_version = 0
         self._last_ticket = 0
+        self._sent_at: dict[int, float] = {}
         self._last_heard = time.monotonic()
         self.available = True
         self.counters = DraftCounters()
@@ -100,8 +110,11 @@ class DrafterClient:
     def release(self, request_id: str) -> None:
         """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
         followed = self._followed.pop(request_id, None)
-        if followed is not None and self.available:
-            self._outbox.releases.append((request_id, followed.version))
+        if followed is None or not self.available:
+            return
+        if self._outbox.drop_add(request_id):
+            return
+        self._outbox.releases.append((request_id, followed.version))
 
     def ask(self, request_ids: Sequence[str]) -> None:
         """Ask for k drafts for each of a group, under one ticket; those not followed get none."""
@@ -123,8 +136,8 @@ class DrafterClient:
         outbox, self._outbox = self._outbox, _Outbox()
         if not outbox or not self.available:
             return
-        if outbox.wants:
-            self._last_heard = time.monotonic()
+        for want in outbox.wants:
+            self._sent_at[want.ticket] = time.monotonic()
         try:
             self._connection.channel.send(
                 Update(
@@ -134,7 +147,7 @@ class DrafterClient:
                     wants=outbox.wants,
                 )
             )
-        except DrafterError as error:
+        except (DrafterError, ProtocolError) as error:
             self._lose(str(error))
 
     # -- what is known ---------------------------------------------------------------
@@ -207,11 +220,14 @@ class DrafterClient:
     def _check_alive(self) -> None:
         if not self._connection.is_alive():
             self._lose(f"the process ended with code {self._connection.process.returncode}")
-        elif self._asked and time.monotonic() - self._last_heard > self._reply_timeout_s:
-            self._lose(f"it did not answer for {self._reply_timeout_s:g} s")
+        elif self._sent_at:
+            since = max(self._last_heard, min(self._sent_at.values()))
+            if time.monotonic() - since > self._reply_timeout_s:
+                self._lose(f"it did not answer for {self._reply_timeout_s:g} s")
 
     def _accept(self, answer: Drafts) -> None:
         asked = self._asked.pop(answer.ticket, None)
+        self._sent_at.pop(answer.ticket, None)
         if asked is None:
             logger.warning("minedraft: an answer to ticket %d, which is not open", answer.ticket)
             return
@@ -242,6 +258,7 @@ class DrafterClient:
         logger.error("minedraft: the drafter is lost (%s); requests go on without drafts", reason)
         self.available = False
         self._asked.clear()
+        self._sent_at.clear()
         self._outbox = _Outbox()
         for followed in self._followed.values():
             followed.ticket = followed.draft = followed.origin = None

@@ -48,6 +48,15 @@ class DraftDevice(Protocol):
 
     info: DeviceInfo
 
+    @property
+    def num_free_blocks(self) -> int:
+        """KV blocks that no request holds."""
+        ...
+
+    def num_held_blocks(self, request: DraftedRequest) -> int:
+        """KV blocks that `request` holds."""
+        ...
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """Make room for the KV of the first `num_tokens` tokens of the sequence.
 

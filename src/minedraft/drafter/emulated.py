@@ -27,6 +27,15 @@ class EmulatedDraftDevice:
         self._model = model
         self.info = inner.info
 
+    @property
+    def num_free_blocks(self) -> int:
+        """As the inner device."""
+        return self._inner.num_free_blocks
+
+    def num_held_blocks(self, request: DraftedRequest) -> int:
+        """As the inner device."""
+        return self._inner.num_held_blocks(request)
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """As the inner device."""
         return self._inner.reserve(request, num_tokens, chunk)

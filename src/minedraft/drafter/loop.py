@@ -39,12 +39,16 @@ class DrafterLoop:
     def step(self) -> bool:
         """One pass and the answers that it completed; False if there was nothing to run."""
         rows = self._book.next_pass(self._clock_ns())
+        self._send_answers()
         if rows:
             tokens = self._device.run(rows)
             self._book.record(rows, tokens, self._clock_ns())
+            self._send_answers()
+        return bool(rows)
+
+    def _send_answers(self) -> None:
         for answer in self._book.take_answers():
             self._channel.send(answer)
-        return bool(rows)
 
     def _receive(self, timeout_s: float) -> bool:
         """Apply every message that is there; False once the scheduler ends the drafter."""

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minedraft.errors import DrafterError
@@ -81,11 +81,18 @@ class StartingDrafter:
                 list(command), stdin=subprocess.PIPE, env=None if env is None else dict(env)
             )
         except OSError as error:
+            self._channel.close()
             self._endpoint.remove()
             raise DrafterError(f"minedraft: cannot start the drafter: {error}") from error
-        self._give_up = weakref.finalize(self, _give_up, self._process, self._endpoint)
-        address = self._endpoint.address
-        _hand_over(self._process, {**settings, "address": address, "token": self._token})
+        self._give_up = weakref.finalize(
+            self, _give_up, self._process, self._channel, self._endpoint
+        )
+        try:
+            address = self._endpoint.address
+            _hand_over(self._process, {**settings, "address": address, "token": self._token})
+        except BaseException:
+            self._give_up()
+            raise
 
     def wait(self, timeout_s: float) -> Connection:
         """Wait for the Hello.
@@ -98,23 +105,27 @@ class StartingDrafter:
             hello = _await_hello(self._process, self._channel, self._token, timeout_s)
         except BaseException:
             self._give_up()
-            self._channel.close()
             raise
         self._give_up.detach()
         self._endpoint.remove()
         return Connection(process=self._process, channel=self._channel, hello=hello)
 
 
-def _give_up(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint) -> None:
+def _give_up(
+    process: subprocess.Popen[bytes],
+    channel: Channel[ToScheduler, ToDrafter],
+    endpoint: PrivateEndpoint,
+) -> None:
     end_process(process, grace_s=0.0)
+    channel.close()
     endpoint.remove()
 
 
 def _hand_over(process: subprocess.Popen[bytes], settings: Mapping[str, object]) -> None:
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps(settings).encode())
-        process.stdin.close()
+        with process.stdin as pipe:
+            pipe.write(json.dumps(settings).encode())
     except BrokenPipeError as error:
         raise DrafterError("minedraft: the drafter process ended before it was set up") from error
 
@@ -159,15 +170,17 @@ def drafter_command(module: str) -> list[str]:
     return [sys.executable, "-m", module]
 
 
-def die_with_parent(parent_pid: int) -> None:
+def die_with_parent(parent_pid: int, last_words: Callable[[], None] = lambda: None) -> None:
     """End this process soon after `parent_pid` is no longer its parent, whatever killed it.
 
-    A thread looks twice a second, so that a long pass cannot delay it.
+    A thread looks twice a second, so that a long pass cannot delay it; `last_words` is
+    called before the end.
     """
 
     def watch() -> None:
         while os.getppid() == parent_pid:
             time.sleep(_PARENT_POLL_S)
+        last_words()
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="minedraft-parent-watch", daemon=True).start()

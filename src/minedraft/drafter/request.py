@@ -63,7 +63,8 @@ class DraftedRequest:
             and token_ids[agreed] == self.guesses[agreed]
         ):
             agreed += 1
-        self.num_computed = min(self.num_computed, len(self.committed) + agreed)
+        if agreed < len(token_ids):
+            self.num_computed = min(self.num_computed, len(self.committed) + agreed)
         self.guesses = self.guesses[agreed:] if agreed == len(token_ids) else []
         self.committed.extend(token_ids)
         self.num_computed = min(self.num_computed, self.length - 1)

@@ -59,8 +59,14 @@ class VllmDraftDevice:
 
     @property
     def num_free_blocks(self) -> int:
-        """KV blocks that no request holds."""
+        """See DraftDevice.num_free_blocks."""
         return int(self._kv.block_pool.get_num_free_blocks())
+
+    def num_held_blocks(self, request: DraftedRequest) -> int:
+        """See DraftDevice.num_held_blocks."""
+        if request.key not in self._held:
+            return 0
+        return sum(len(group) for group in self._kv.get_block_ids(request.key))
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """See DraftDevice.reserve."""

@@ -19,7 +19,7 @@ from minedraft.drafter.device import DraftDevice
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
 from minedraft.drafter.process import die_with_parent
-from minedraft.transport.channel import Channel, drafter_channel
+from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
 
 logger = logging.getLogger("minedraft.drafter")
@@ -44,7 +44,9 @@ def main() -> int:
     """Run the drafter until it is told to end; 1 if it could not start."""
     settings = msgspec.json.decode(sys.stdin.buffer.read(), type=DrafterSettings)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent(settings.parent_pid)
+    die_with_parent(
+        settings.parent_pid, last_words=lambda: PrivateEndpoint.remove_at(settings.address)
+    )
     config = MineDraftConfig.from_mapping(settings.options)
     _pin(config)
     channel = drafter_channel(settings.address)

@@ -12,7 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 
-from minedraft.plugin.lifecycle import begin_drafter
+from minedraft.plugin.lifecycle import begin_drafter, watch_parent
 
 
 class MineDraftExecutor(MultiprocExecutor):
@@ -23,6 +23,7 @@ class MineDraftExecutor(MultiprocExecutor):
 
     def _init_executor(self) -> None:
         # The drafter loads its model while the target's workers load theirs.
+        watch_parent()
         begin_drafter(self.vllm_config)
         super()._init_executor()
 

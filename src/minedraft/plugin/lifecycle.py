@@ -6,9 +6,12 @@ Owns processes and environment; it plans nothing.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import threading
+import time
+from functools import partial
 
 from vllm.config import VllmConfig
 
@@ -99,34 +102,22 @@ def _environment(drafter: DrafterConfig) -> dict[str, str]:
     return env
 
 
-class ParentWatch:
-    """Ends the engine process when the process that started it is gone.
+def watch_parent() -> None:
+    """End this engine process when the process that started it is gone.
 
-    vLLM's engine core outlives a front end that was killed with SIGKILL; the engine would
-    hold its devices, and the drafter's, for ever. In a process that serves as front end
-    itself nothing changes: its parent is no part of the engine.
+    vLLM's engine core outlives a front end that was killed with SIGKILL; it would hold its
+    devices, and the drafter's, for ever. In a process that is front end itself nothing
+    happens: its parent is no part of the engine.
     """
-
-    def __init__(self) -> None:
-        self._closed = threading.Event()
-        self._parent = os.getppid()
-        if _is_engine_process():
-            threading.Thread(target=self._watch, name="minedraft-watch", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._closed.set()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(_PARENT_POLL_S):
-            if os.getppid() != self._parent:
-                logger.error("minedraft: the front end is gone; the engine ends")
-                os.kill(os.getpid(), signal.SIGTERM)
-                self._closed.wait(_GRACE_S)
-                os.kill(os.getpid(), signal.SIGKILL)
+    if multiprocessing.parent_process() is not None:
+        watch = partial(_watch, os.getppid())
+        threading.Thread(target=watch, name="minedraft-watch", daemon=True).start()
 
 
-def _is_engine_process() -> bool:
-    import multiprocessing
-
-    return multiprocessing.parent_process() is not None
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    logger.error("minedraft: the front end is gone; the engine ends")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -23,7 +23,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from minedraft.drafter.client import DraftSource
 from minedraft.plugin.engine_config import active_options
-from minedraft.plugin.lifecycle import ParentWatch, open_draft_source
+from minedraft.plugin.lifecycle import open_draft_source
 from minedraft.plugin.step import Step
 from minedraft.plugin.tracing import StepTracer, open_tracer
 from minedraft.policies import DraftState, NonePolicy, Policy, States, StepPlan, make_policy
@@ -48,7 +48,6 @@ class MineDraftScheduler(Scheduler):
         self._last_verify_s = 0.0
         self._idle_wait_ns = 0
         self._vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._parent_watch = ParentWatch()
         self._source: DraftSource = open_draft_source(self.vllm_config)
         self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
 
@@ -99,7 +98,6 @@ class MineDraftScheduler(Scheduler):
         """As vLLM; the drafter ends with the engine."""
         super().shutdown()
         self._source.close()
-        self._parent_watch.close()
         if self._tracer is not None:
             self._tracer.close()
 

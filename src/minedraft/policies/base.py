@@ -66,8 +66,8 @@ class Policy(Protocol):
     def select(self, states: States, *, busy: bool) -> StepPlan:
         """Plan the next step; taking the plan counts as the turn of its batch.
 
-        `busy` says that the target is running a step. A plan with nothing to verify and
-        nothing to wait for means that every request is in flight, or that there is none.
+        `busy` says that the target is running a step. A plan may hold nothing to verify and
+        nothing to wait for: then the next step is due when the running one is back.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import States, StepPlan, runnable
+from minedraft.policies.base import DraftState, States, StepPlan, runnable
 
 
 class NonePolicy:
@@ -19,8 +19,9 @@ class NonePolicy:
         """Nothing to forget."""
 
     def select(self, states: States, *, busy: bool) -> StepPlan:
-        """Everyone at once; nobody while the target is busy, so that newcomers join the rest."""
-        verify = () if busy else runnable(states)
+        """Everyone at once; nobody while others decode, so that newcomers join the rest."""
+        decoding = busy and DraftState.IN_FLIGHT in states.values()
+        verify = () if decoding else runnable(states)
         return StepPlan(verify=verify, batch_sizes=(len(states), 0))
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:

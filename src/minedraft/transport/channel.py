@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import zmq
 
-from minedraft.errors import DrafterError
+from minedraft.errors import DrafterError, ProtocolError
 from minedraft.transport.messages import (
     MAX_MESSAGE_BYTES,
     ToDrafter,
@@ -30,6 +30,7 @@ Incoming = TypeVar("Incoming")
 Outgoing = TypeVar("Outgoing", bound=ToDrafter | ToScheduler)
 
 _SEND_TIMEOUT_MS = 10_000
+_FOLDER_PREFIX = "minedraft-"
 
 
 class Channel(Generic[Incoming, Outgoing]):
@@ -54,8 +55,17 @@ class Channel(Generic[Incoming, Outgoing]):
         self.bytes_received = 0
 
     def send(self, message: Outgoing) -> None:
-        """Queue one message; DrafterError if the other end takes none for 10 s."""
+        """Queue one message.
+
+        Raises:
+            DrafterError: the other end takes no message for 10 s.
+            ProtocolError: the message is too large.
+        """
         data = encode(message)
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise ProtocolError(
+                f"minedraft: message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES}"
+            )
         try:
             self._socket.send(data)
         except zmq.ZMQError as error:
@@ -89,7 +99,7 @@ class PrivateEndpoint:
     """An ipc address in a folder of mode 0700 that goes when the two ends are connected."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="minedraft-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
         self.address = f"ipc://{self._folder}/drafter"
         limit = zmq.IPC_PATH_MAX_LEN
         if len(os.fsencode(self.address)) - len("ipc://") > limit:
@@ -102,6 +112,13 @@ class PrivateEndpoint:
     def remove(self) -> None:
         """Take the folder away; open connections stay."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @staticmethod
+    def remove_at(address: str) -> None:
+        """Take away the folder of an endpoint that another process made and did not remove."""
+        folder = Path(address.removeprefix("ipc://")).parent
+        if folder.name.startswith(_FOLDER_PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def scheduler_channel(address: str) -> Channel[ToScheduler, ToDrafter]:

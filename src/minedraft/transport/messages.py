@@ -48,7 +48,7 @@ class Add(msgspec.Struct, frozen=True, array_like=True):
     request_id: RequestId
     version: Count
     """Tells lives of one id apart: an id may be used again, and a preempted request resumes."""
-    token_ids: list[TokenId]
+    token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)]
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -144,5 +144,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message
         raise ProtocolError(f"minedraft: message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES}")
     try:
         return decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ProtocolError(f"minedraft: unreadable message: {error}") from error
