@@ -178,3 +178,20 @@ def test_no_step_is_smaller_than_it_must_be_without_a_drafter(pairs: dict[str, A
         engine.step()
     sizes = [len(step.num_scheduled_tokens) for step in engine.steps[begin:]]
     assert min(sizes) == len(engine.scheduler.running)
+
+
+def test_a_queued_step_runs_from_the_end_of_the_one_before(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted from when it was scheduled, the wait for drafts would end too early."""
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, "two-batch"))
+    for index in range(4):
+        engine.add(f"r{index}", [index, 2, 3], 60)
+    while not engine.scheduler._steps:
+        engine.step()
+    scheduler = engine.scheduler
+    begin_ns = scheduler._steps[0].begin_ns
+    scheduler._last_verify_s = 0.040
+    scheduler._last_landed_ns = begin_ns + 20_000_000
+    monkeypatch.setattr("time.monotonic_ns", lambda: begin_ns + 30_000_000)
+    assert scheduler._running_step_left_s() == pytest.approx(0.030)

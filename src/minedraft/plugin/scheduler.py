@@ -46,6 +46,7 @@ class MineDraftScheduler(Scheduler):
         self._steps: deque[Step] = deque()
         self._prompts_blocked = False
         self._last_verify_s = 0.0
+        self._last_landed_ns = 0
         self._idle_wait_ns = 0
         self._vocab_size = self.vllm_config.model_config.get_vocab_size()
         self._source: DraftSource = open_draft_source(self.vllm_config)
@@ -73,7 +74,7 @@ class MineDraftScheduler(Scheduler):
         step = self._steps.popleft()
         assert step.output is scheduler_output, "vLLM returns steps in the order of scheduling"
         step.note_output(model_runner_output, self._committed(step))
-        self._last_verify_s = step.verify_s
+        self._last_verify_s, self._last_landed_ns = step.verify_s, step.verify_end_ns
         self._prompts_blocked = False
         self._forget_gone()
         self._land(step)
@@ -122,13 +123,21 @@ class MineDraftScheduler(Scheduler):
         if plan.verify or not plan.wait_for or self.pause_state is PauseState.PAUSED_ALL:
             return plan
         if self._steps:
-            limit_s = max(_WAIT_SLICE_S, self._last_verify_s - self._steps[-1].age_s)
+            limit_s = _WAIT_SLICE_S + max(0.0, self._running_step_left_s())
         elif self._prompts_can_run():
             return plan
         else:
             limit_s = _WAIT_SLICE_S
         self._wait_for(plan, limit_s)
         return self._select()
+
+    def _running_step_left_s(self) -> float:
+        """Seconds until the running step should be back, by the length of the last one.
+
+        A step that was queued behind another began when that one ended.
+        """
+        begin_ns = max(self._steps[0].begin_ns, self._last_landed_ns)
+        return self._last_verify_s - (time.monotonic_ns() - begin_ns) / 1e9
 
     def _wait_for(self, plan: StepPlan, limit_s: float) -> None:
         begin_ns = time.monotonic_ns()

@@ -77,11 +77,6 @@ class Step:
         }
 
     @property
-    def age_s(self) -> float:
-        """Seconds since the step was scheduled."""
-        return (time.monotonic_ns() - self.begin_ns) / 1e9
-
-    @property
     def verify_s(self) -> float:
         """Seconds that the target took."""
         return (self.verify_end_ns - self.verify_start_ns) / 1e9
