@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.real_model]
 _ROOT = Path(__file__).parents[2]
 _PROMPTS = int(os.environ.get("MINEDRAFT_PROMPTS", "10"))
 _TOKENS = int(os.environ.get("MINEDRAFT_TOKENS", "32"))
+_LONGEST = 1500
 _ENGINE = {"max_model_len": 2048, "kv_cache_memory_bytes": 2**30, "block_size": 128}
 
 
@@ -39,13 +40,16 @@ def prompts(pair: tuple[Path, Path]) -> list[list[int]]:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(pair[0])
     path = _ROOT / "examples" / "prompts" / "spec_bench_64.jsonl"
-    chats = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": each.text}], tokenize=False, add_generation_prompt=True
-        )
-        for each in read_prompts(path, _PROMPTS)
-    ]
-    return [list(tokenizer(chat, add_special_tokens=False)["input_ids"]) for chat in chats]
+    texts = [each.text for each in read_prompts(path, _PROMPTS)]
+    if tokenizer.chat_template is not None:
+        texts = [
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+            for text in texts
+        ]
+    ids = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    return [each[:_LONGEST] for each in ids]
 
 
 def _run(engine: Engine, prompts: list[list[int]]) -> list[list[int]]:

@@ -22,6 +22,7 @@ from minedraft.devices import Device, parse_cores
 from minedraft.drafter.process import StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.plugin.compat import check_vllm
+from minedraft.plugin.runtime import cpu_kv_cache_default
 from minedraft.policies import make_policy
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         check_vllm(allow_untested=config.allow_untested_vllm)
         _refuse_arguments(self, config)
         _set_arguments(self, config)
+        cpu_kv_cache_default(self)
         vllm_config = original(self, *args, **kwargs)
         _refuse_model(vllm_config)
         vllm_config.__class__ = MineDraftVllmConfig

@@ -23,7 +23,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER, active_options
-from minedraft.plugin.runtime import cpu_kv_cache_default, preload_openmp
+from minedraft.plugin.runtime import preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
 
@@ -86,7 +86,6 @@ def _engine_arguments(run: OfflineRun) -> EngineArgs:
     if unknown:
         raise ConfigError(f"minedraft: neither minedraft nor vLLM's engine knows {unknown}")
     engine = EngineArgs.from_cli_args(namespace)
-    cpu_kv_cache_default(engine)
     if current_platform.is_cpu():
         engine.enforce_eager = True
     additional = engine.additional_config

@@ -5,12 +5,15 @@ Owns environment and memory defaults of the commands that run an engine themselv
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
+from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
+
+logger = logging.getLogger(__name__)
 
 _OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
 _CPU_KV_CACHE_BYTES = 2 * 2**30
@@ -30,11 +33,16 @@ def preload_openmp() -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def cpu_kv_cache_default(engine: Any) -> None:
-    """Give vLLM's arguments `engine` a KV cache of 2 GiB on a CPU if nobody sized it.
+def cpu_kv_cache_default(engine: EngineArgs) -> None:
+    """Give vLLM's arguments a KV cache of 2 GiB on a CPU if nobody sized it.
 
     vLLM would claim nine tenths of the machine's memory, which leaves none for a drafter.
     """
-    sized = engine.kv_cache_memory_bytes is not None or os.environ.get("VLLM_CPU_KVCACHE_SPACE")
-    if current_platform.is_cpu() and not sized:
+    is_sized = (
+        engine.kv_cache_memory_bytes is not None
+        or os.environ.get("VLLM_CPU_KVCACHE_SPACE")
+        or engine.gpu_memory_utilization != EngineArgs.gpu_memory_utilization
+    )
+    if current_platform.is_cpu() and not is_sized:
+        logger.info("minedraft: KV cache of 2 GiB for the target (--kv-cache-memory-bytes)")
         engine.kv_cache_memory_bytes = _CPU_KV_CACHE_BYTES
