@@ -82,3 +82,4 @@ def test_output_is_the_targets_own(
     print(mode, summary)
     assert got == expected
     assert summary.num_accepted_tokens > 0
+    assert summary.num_output_tokens == sum(map(len, got)), "the trace is not whole"

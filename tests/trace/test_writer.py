@@ -37,6 +37,20 @@ def test_round_trip_makes_folders(
     assert read_trace(path) == (header, steps)
 
 
+def test_flush_shows_what_was_written_before_close(
+    tmp_path: Path, header: TraceHeader, steps: list[StepRecord]
+) -> None:
+    path = tmp_path / "run.jsonl"
+    sink = TraceWriter(path, header, clock=_Clock())
+    sink.flush()
+    for step in steps:
+        sink.write(step)
+    sink.flush()
+    assert read_trace(path) == (header, steps)
+    sink.close()
+    sink.flush()
+
+
 def test_is_a_sink(tmp_path: Path, header: TraceHeader) -> None:
     sink: TraceSink = TraceWriter(tmp_path / "run.jsonl", header)
     sink.close()

@@ -82,7 +82,7 @@ class MineDraftScheduler(Scheduler):
             self._source.ask(group)
         self._source.flush()
         if self._tracer is not None:
-            self._tracer.write(step)
+            self._tracer.write(step, is_last=not self.requests)
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:

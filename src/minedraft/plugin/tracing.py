@@ -25,10 +25,16 @@ class StepTracer:
         self._k = num_speculative_tokens
         self._num_steps = 0
 
-    def write(self, step: Step) -> None:
-        """Write the record of a step whose output is back."""
+    def write(self, step: Step, *, is_last: bool) -> None:
+        """Write the record of a step whose output is back.
+
+        `is_last` says that no request is left: an idle engine, which may be killed at any
+        time, keeps nothing in memory.
+        """
         self._num_steps += 1
         self._sink.write(self._record(step))
+        if is_last:
+            self._sink.flush()
 
     def close(self) -> None:
         """Write what is buffered."""

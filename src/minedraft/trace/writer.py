@@ -28,6 +28,9 @@ class TraceSink(Protocol):
     def write(self, record: StepRecord) -> None:
         """Take one record; an input/output error must not reach the caller."""
 
+    def flush(self) -> None:
+        """Make what was written visible to a reader."""
+
     def close(self) -> None:
         """Release what the sink holds; a second call does nothing."""
 
@@ -36,8 +39,8 @@ class TraceWriter:
     """Context manager that writes a header and then records to ``path``.
 
     The file (and its folder) is made at the first record, so a run without steps
-    leaves none; an existing file is replaced. Records reach the file at close and,
-    while records keep coming, about once per second. On an ``OSError`` the writer
+    leaves none; an existing file is replaced. Records reach the file at flush and close
+    and, while records keep coming, about once per second. On an ``OSError`` the writer
     logs one warning and drops all later records; records after ``close`` are
     dropped too. One thread at a time may use it.
     """
@@ -85,6 +88,14 @@ class TraceWriter:
                 self._file = self._open()
             self._file.write(line)
             self._flush_if_due(self._file)
+        except OSError as error:
+            self._give_up(error)
+
+    def flush(self) -> None:
+        """Hand what is buffered to the file."""
+        try:
+            if self._file is not None and not self._done:
+                self._file.flush()
         except OSError as error:
             self._give_up(error)
 
