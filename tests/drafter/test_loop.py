@@ -11,6 +11,7 @@ import pytest
 
 from minedraft.drafter import DrafterLoop, EmulatedDraftDevice
 from minedraft.emulation import LatencyModel
+from minedraft.errors import ProtocolError
 from minedraft.transport.messages import Add, Commit, Shutdown, Update, Want
 
 K = 4
@@ -29,7 +30,10 @@ class _Channel:
         if not self.looks:
             return Shutdown()
         if self.looks[0]:
-            return self.looks[0].pop(0)
+            message = self.looks[0].pop(0)
+            if isinstance(message, Exception):
+                raise message
+            return message
         self.looks.popleft()
         self.timeouts.append(timeout_s)
         return None
@@ -143,3 +147,13 @@ def test_an_emulated_device_is_the_inner_one_but_takes_its_time(toy_device: Any)
     book_loop.run()
     device.close()
     assert inner.holders == set()
+
+
+def test_an_unreadable_message_ends_nothing(
+    toy_device: Any, toy_greedy: Callable[[list[int], int], list[int]]
+) -> None:
+    update = Update(adds=[Add("a", 1, PROMPT)], wants=[_want(1, "a")])
+    channel = _Channel([ProtocolError("noise")], [update], *([] for _ in range(K)))
+    DrafterLoop(channel, toy_device()).run()  # type: ignore[arg-type]
+    (answer,) = channel.sent
+    assert answer.drafts[0].token_ids == toy_greedy(PROMPT, K)

@@ -195,3 +195,87 @@ def test_a_queued_step_runs_from_the_end_of_the_one_before(
     scheduler._last_landed_ns = begin_ns + 20_000_000
     monkeypatch.setattr("time.monotonic_ns", lambda: begin_ns + 30_000_000)
     assert scheduler._running_step_left_s() == pytest.approx(0.030)
+
+
+def test_a_prompt_in_chunks_costs_its_batch_no_turn(pairs: dict[str, Any]) -> None:
+    """A request whose last chunk is queued is not decoding when the chunk before lands."""
+    config = make_vllm_config(pairs["high"].target, "two-batch", max_num_batched_tokens=64)
+    engine = FakeEngine(config, accuracy=1.0)
+    for index in range(4):
+        engine.add(f"r{index}", [index, 1, 2], 120)
+    for _ in range(20):
+        engine.step()
+    late = engine.add("late", [9] * 150, 60)
+    admitted_in_flight = False
+    while not late.is_finished():
+        engine.step()
+        scheduler = engine.scheduler
+        is_new = "late" in scheduler._decoding and not late.num_output_tokens
+        admitted_in_flight |= is_new
+    assert not admitted_in_flight
+
+
+@pytest.mark.parametrize("mode", ["sequential", "two-batch"])
+def test_requests_that_cannot_be_drafted_run_together(mode: str, pairs: dict[str, Any]) -> None:
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, mode))
+    wanted = {f"r{i}": ([i, 2, 3], 40) for i in range(8)}
+    for name, (prompt, count) in wanted.items():
+        # A streaming-input session is one that minedraft does not draft for.
+        engine.add(name, prompt, count, resumable=True)
+    while len(engine.finished.get("r0", ())) < 35:
+        engine.step()
+    assert engine.finished["r0"] == continuation([0, 2, 3], len(engine.finished["r0"]))
+    assert not any(step.scheduled_spec_decode_tokens for step in engine.steps)
+    assert {len(step.num_scheduled_tokens) for step in engine.steps} == {8}
+
+
+def test_undrafted_requests_among_drafted_ones(pairs: dict[str, Any]) -> None:
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, "two-batch"))
+    wanted = {f"r{i}": ([i, 2, 3], 60) for i in range(6)}
+    for name, (prompt, count) in wanted.items():
+        engine.add(name, prompt, count)
+    engine.add("session", [7, 8], 40, resumable=True)
+    while len(engine.finished.get("session", ())) < 35 or any(
+        len(engine.finished.get(name, ())) < 60 for name in wanted
+    ):
+        engine.step()
+    _check(engine, wanted)
+    count = len(engine.finished["session"])
+    assert engine.finished["session"] == continuation([7, 8], count)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_forced_reset_of_the_prefix_cache(mode: str, seed: int, pairs: dict[str, Any]) -> None:
+    """Every running request is preempted, with steps in flight, and resumes at once."""
+    rng = random.Random(seed)
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, mode), seed=seed)
+    wanted = {f"r{i}": (_prompt(rng), rng.randrange(20, 60)) for i in range(10)}
+    for name, (prompt, count) in wanted.items():
+        engine.add(name, prompt, count)
+        engine.step()
+        if rng.random() < 0.4:
+            engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+    engine.run()
+    _check(engine, wanted)
+
+
+def test_stop_tokens_inside_accepted_drafts(mode: str, pairs: dict[str, Any]) -> None:
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, mode), accuracy=1.0)
+    expected = {}
+    for index in range(8):
+        tokens = continuation([index, 1], 60)
+        stop = tokens[20 + index]
+        expected[f"r{index}"] = tokens[: tokens.index(stop) + 1]
+        engine.add(f"r{index}", [index, 1], 60, sampling={"stop_token_ids": [stop]})
+    assert engine.run() == expected
+
+
+@pytest.mark.parametrize("limit", [64, 65, 66, 67, 68])
+def test_up_to_the_last_position(mode: str, limit: int, pairs: dict[str, Any]) -> None:
+    config = make_vllm_config(pairs["high"].target, mode, max_model_len=limit)
+    engine = FakeEngine(config, accuracy=1.0)
+    prompts = {f"r{i}": [i] * (30 + i) for i in range(6)}
+    for name, prompt in prompts.items():
+        engine.add(name, prompt, limit - len(prompt))
+    engine.run()
+    _check(engine, {name: (each, limit - len(each)) for name, each in prompts.items()})

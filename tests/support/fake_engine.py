@@ -109,6 +109,8 @@ class FakeTarget:
         computed = {each.req_id: each.num_computed_tokens for each in step.scheduled_new_reqs}
         cached = step.scheduled_cached_reqs
         computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        for name, kept in zip(cached.req_ids, cached.num_output_tokens, strict=True):
+            del self.outputs[name][kept:]
         for each in step.scheduled_new_reqs:
             self.prompts[each.req_id] = list(each.prompt_token_ids or ())
             self.outputs[each.req_id] = []
@@ -188,8 +190,17 @@ class FakeEngine:
         init_none_hash(hash_fn)
         self._hasher = get_request_block_hasher(BLOCK, hash_fn)
 
-    def add(self, name: str, prompt: list[int], max_tokens: int, priority: int = 0) -> Request:
-        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+    def add(
+        self,
+        name: str,
+        prompt: list[int],
+        max_tokens: int,
+        priority: int = 0,
+        sampling: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> Request:
+        options = {"temperature": 0.0, "ignore_eos": True, **(sampling or {})}
+        params = SamplingParams(max_tokens=max_tokens, **options)
         params.update_from_generation_config({}, None)
         request = Request(
             request_id=name,
@@ -198,6 +209,7 @@ class FakeEngine:
             pooling_params=None,
             priority=priority,
             block_hasher=self._hasher,
+            **more,
         )
         self.scheduler.add_request(request)
         return request

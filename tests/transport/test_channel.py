@@ -14,7 +14,7 @@ import zmq
 
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.transport import Channel, PrivateEndpoint, drafter_channel, scheduler_channel
-from minedraft.transport.messages import Add, Draft, Drafts, Shutdown, Update, encode
+from minedraft.transport.messages import Add, Draft, Drafts, Failed, Shutdown, Update, encode
 
 UPDATE = Update(adds=[Add("a", 1, [1, 2, 3])])
 DRAFTS = Drafts(ticket=1, drafts=[Draft("a", 1, 3, [7])], start_ns=1, end_ns=2, num_passes=3)
@@ -39,6 +39,10 @@ def ends(endpoint: PrivateEndpoint) -> Iterator[Ends]:
     """The scheduler's end and the drafter's."""
     scheduler = scheduler_channel(endpoint.address)
     drafter = drafter_channel(endpoint.address)
+    # The scheduler sends nothing before it has heard the drafter's Hello.
+    drafter.send(Failed(token="", reason="first word"))
+    assert scheduler.receive(TIMEOUT_S) is not None
+    scheduler.bytes_received = drafter.bytes_sent = 0
     yield scheduler, drafter
     scheduler.close()
     drafter.close()
@@ -200,3 +204,15 @@ def test_a_temporary_folder_that_is_too_long_is_named(
         PrivateEndpoint()
     assert str(deep) in str(caught.value)
     assert not list(deep.iterdir())
+
+
+def test_a_drafter_that_is_gone_holds_nobody_up(ends: Ends) -> None:
+    scheduler, drafter = ends
+    drafter.close()
+    deadline = time.monotonic() + TIMEOUT_S
+    with pytest.raises(DrafterError):
+        while time.monotonic() < deadline:
+            begin = time.monotonic()
+            scheduler.send(UPDATE)
+            assert time.monotonic() - begin < 1.0
+            time.sleep(0.02)

@@ -137,6 +137,10 @@ class DraftBook:
             self._drop(request)
             return
         request.commit(commit.token_ids)
+        if self._room(request) <= 0:
+            # It can never be drafted again; its blocks are of use to others.
+            self._device.release(request)
+            request.forget_kv()
 
     def _want(self, want: Want, now_ns: int) -> None:
         known = (self._requests.get(request_id) for request_id in want.request_ids)

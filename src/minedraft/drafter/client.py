@@ -152,6 +152,10 @@ class DrafterClient:
 
     # -- what is known ---------------------------------------------------------------
 
+    def follows(self, request_id: str) -> bool:
+        """Whether drafts can be asked for this request."""
+        return request_id in self._followed
+
     def state(self, request_id: str) -> DraftState:
         """NONE, PENDING or READY; a request that is not followed has NONE."""
         followed = self._followed.get(request_id)
@@ -287,6 +291,10 @@ class NoDrafter:
     def flush(self) -> None:
         """Nothing to do."""
 
+    def follows(self, request_id: str) -> bool:
+        """Always True: nobody is treated apart where nobody is drafted."""
+        return True
+
     def state(self, request_id: str) -> DraftState:
         """Always NONE."""
         return DraftState.NONE
@@ -329,6 +337,10 @@ class DraftSource(Protocol):
         ...
 
     def flush(self) -> None:
+        """See DrafterClient."""
+        ...
+
+    def follows(self, request_id: str) -> bool:
         """See DrafterClient."""
         ...
 

@@ -5,13 +5,17 @@ Owns the order of these three; the choice of a pass is the book's.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
 from minedraft.drafter.book import DraftBook
 from minedraft.drafter.device import DraftDevice
+from minedraft.errors import ProtocolError
 from minedraft.transport.channel import Channel
 from minedraft.transport.messages import Shutdown, ToDrafter, ToScheduler
+
+logger = logging.getLogger(__name__)
 
 _IDLE_POLL_S = 1.0
 
@@ -52,10 +56,22 @@ class DrafterLoop:
 
     def _receive(self, timeout_s: float) -> bool:
         """Apply every message that is there; False once the scheduler ends the drafter."""
-        message = self._channel.receive(timeout_s)
+        message = self._next_message(timeout_s)
         while message is not None:
             if isinstance(message, Shutdown):
                 return False
             self._book.apply(message, self._clock_ns())
-            message = self._channel.receive()
+            message = self._next_message(0.0)
         return True
+
+    def _next_message(self, timeout_s: float) -> ToDrafter | None:
+        """As the channel's; one unreadable message must not end drafting for everyone.
+
+        The requests it was about have another length here than there from then on, and are
+        dropped by that.
+        """
+        try:
+            return self._channel.receive(timeout_s)
+        except ProtocolError:
+            logger.exception("minedraft drafter: a message is lost")
+            return None

@@ -12,6 +12,7 @@ import inspect
 from dataclasses import dataclass
 
 import vllm
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from minedraft.errors import ConfigError
 
@@ -20,7 +21,8 @@ TESTED_VERSIONS = ("0.32", "0.33")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One attribute of vLLM: a callable with these parameters (at least), or a plain name."""
+    """One attribute of vLLM: a callable with these parameters (at least), or a plain name,
+    of the class or set by its constructor."""
 
     owner: str
     """Module and class, as in ``pkg.module:Class``."""
@@ -40,13 +42,20 @@ class Hook:
         except (ImportError, AttributeError) as error:
             return f"{self.owner}: {error}"
         found = inspect.getattr_static(owner, self.name, None)
-        if found is None and self.name not in getattr(owner, "__annotations__", {}):
+        if found is None and self.name not in _names_of_instances(owner):
             return f"{self.label} does not exist"
         if not self.parameters:
             return None
         known = inspect.signature(getattr(owner, self.name)).parameters
         missing = [each for each in self.parameters if each not in known]
         return f"{self.label} has no parameter {', '.join(missing)}" if missing else None
+
+
+def _names_of_instances(owner: type) -> set[str]:
+    """Attributes that a class declares for its instances, or that its constructor touches."""
+    constructor = inspect.unwrap(vars(owner).get("__init__", owner))
+    code = getattr(constructor, "__code__", None)
+    return {*getattr(owner, "__annotations__", {}), *(code.co_names if code else ())}
 
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
@@ -56,6 +65,28 @@ _CORE = "vllm.v1.engine.core:EngineCore"
 _EXECUTOR = "vllm.v1.executor.multiproc_executor:MultiprocExecutor"
 _WORKER = "vllm.v1.worker.gpu_worker:Worker"
 _RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+
+_SCHEDULER_ATTRIBUTES = (
+    "current_step",
+    "running",
+    "waiting",
+    "kv_holding_waiting",
+    "requests",
+    "max_num_running_reqs",
+    "prev_step_scheduled_req_ids",
+    "structured_output_manager",
+)
+_REQUEST_ATTRIBUTES = (
+    "next_decode_eligible_step",
+    "spec_token_ids",
+    "num_computed_tokens",
+    "num_in_flight_tokens",
+    "all_token_ids",
+    "mm_features",
+    "prompt_embeds",
+    "resumable",
+    "status",
+)
 
 HOOKS = (
     Hook(owner=_SCHEDULER, name="schedule", parameters=("throttle_prefills",)),
@@ -105,13 +136,32 @@ HOOKS = (
     Hook(owner=_WORKER, name="sample_tokens", parameters=("grammar_output",)),
     Hook(owner=_RUNNER, name="execute_model", parameters=("scheduler_output",)),
     Hook(owner="vllm.config:VllmConfig", name="max_concurrent_batches"),
+    Hook(owner="vllm.config:VllmConfig", name="compute_hash"),
+    *(Hook(owner=_SCHEDULER, name=name) for name in _SCHEDULER_ATTRIBUTES),
+    *(Hook(owner=_REQUEST, name=name) for name in _REQUEST_ATTRIBUTES),
+    Hook(owner=_KV, name="new_step_starts"),
+    Hook(owner=_KV, name="block_pool"),
+    Hook(owner=_CORE, name="request_block_hasher"),
+    Hook(owner=_RUNNER, name="requests"),
+    Hook(owner=_RUNNER, name="input_batch"),
+    Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="remove_request"),
+    Hook(owner="vllm.v1.core.sched.output:SchedulerOutput", name="make_empty"),
+    Hook(
+        owner="vllm.v1.structured_output:StructuredOutputManager",
+        name="validate_tokens",
+        parameters=("request", "spec_tokens"),
+    ),
     Hook(owner="vllm.engine.arg_utils:EngineArgs", name="create_engine_config"),
 )
 
 
 def hook_problems() -> list[str]:
     """What the installed vLLM lacks of the contract; empty if nothing."""
-    return [problem for hook in HOOKS if (problem := hook.problem()) is not None]
+    problems = [problem for hook in HOOKS if (problem := hook.problem()) is not None]
+    # Setting an attribute that the loop does not read would hold nobody back.
+    if "next_decode_eligible_step" not in Scheduler.schedule.__code__.co_names:
+        problems.append("Scheduler.schedule does not read Request.next_decode_eligible_step")
+    return problems
 
 
 def is_tested_version() -> bool:

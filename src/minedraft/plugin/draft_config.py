@@ -14,6 +14,7 @@ from vllm.tokenizers import get_tokenizer
 
 from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.errors import ConfigError
+from minedraft.plugin.engine_config import refuse_recurrent
 
 if TYPE_CHECKING:
     from minedraft.plugin.drafter_main import DrafterSettings
@@ -38,6 +39,7 @@ def draft_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> Vll
     _check_same_tokenizer(settings, drafter)
     model = args.create_model_config()
     _check_vocabulary(settings, model)
+    refuse_recurrent("draft_model", model)
     if drafter.max_model_len is None:
         args.max_model_len = min(model.max_model_len, settings.target_max_model_len)
     return args.create_engine_config()
@@ -77,9 +79,10 @@ def _check_same_tokenizer(settings: DrafterSettings, drafter: DrafterConfig) -> 
     if settings.target_tokenizer is None:
         return
     trust = settings.trust_remote_code
+    names = ((settings.target_tokenizer, None), (drafter.model, drafter.revision))
     ids = [
-        list(get_tokenizer(name, trust_remote_code=trust).encode(_PROBE))
-        for name in (settings.target_tokenizer, drafter.model)
+        list(get_tokenizer(name, trust_remote_code=trust, revision=revision).encode(_PROBE))
+        for name, revision in names
     ]
     if ids[0] != ids[1]:
         raise ConfigError(

@@ -6,6 +6,7 @@ Owns the one entry (`EngineArgs.create_engine_config`) through which `vllm serve
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vllm.config import VllmConfig
+from vllm.config import ModelConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
@@ -33,6 +34,8 @@ EXECUTOR = "minedraft.plugin.executor.MineDraftExecutor"
 WORKER = "minedraft.plugin.worker.MineDraftWorker"
 PROPOSER = "minedraft.plugin.proposer.NullProposer"
 _CORES_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
+# What an engine before in this process wrote there, so that it is not taken for the user's.
+_OUR_CORES = "MINEDRAFT_TARGET_CORES"
 
 
 class MineDraftVllmConfig(VllmConfig):
@@ -50,6 +53,14 @@ class MineDraftVllmConfig(VllmConfig):
     def max_concurrent_batches(self) -> int:
         """How many steps the policy keeps queued on the target."""
         return make_policy(active_options(self).mode).max_concurrent_batches
+
+    def compute_hash(self) -> str:
+        """vLLM's key of compiled code; our options change none of it."""
+        plain = copy.copy(self)
+        plain.additional_config = {
+            name: value for name, value in self.additional_config.items() if name != OPTIONS_KEY
+        }
+        return str(VllmConfig.compute_hash(plain))
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that workers get: a process handle is of no use to them."""
@@ -155,6 +166,12 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
             "1 (tensor parallelism works)",
         ),
         (
+            bool(args.device_ids) and config.drafter is not None,
+            "device_ids",
+            args.device_ids,
+            "not given: use CUDA_VISIBLE_DEVICES, in which the target takes the first GPUs",
+        ),
+        (
             args.data_parallel_size > 1,
             "data_parallel_size",
             args.data_parallel_size,
@@ -170,7 +187,7 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
     for refused, field, value, allowed in refusals:
         if refused:
             raise ConfigError.bad_value(field, value, allowed)
-    _refuse_device(config, args.tensor_parallel_size)
+    _refuse_device(config, args.tensor_parallel_size * args.prefill_context_parallel_size)
 
 
 def _refuse_device(config: MineDraftConfig, num_target_devices: int) -> None:
@@ -208,6 +225,20 @@ def _refuse_model(vllm_config: VllmConfig) -> None:
         raise ConfigError.bad_value("model", model.model, "decoder-only models")
     if getattr(model, "is_diffusion", False):
         raise ConfigError.bad_value("model", model.model, "autoregressive models")
+    if vllm_config.speculative_config is not None:
+        refuse_recurrent("model", model)
+
+
+def refuse_recurrent(field: str, model: ModelConfig) -> None:
+    """Raise ConfigError for a model with recurrent layers.
+
+    Their state cannot be taken back after rejected drafts, and vLLM's worker forgets which
+    state is current when a request sits out a step, as one of two batches does.
+    """
+    if model.is_hybrid or model.is_attention_free:
+        raise ConfigError.bad_value(
+            field, model.model, "models of attention layers only (no Mamba or linear attention)"
+        )
 
 
 def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig:
@@ -230,7 +261,7 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
             sorted(set(drafter) & set(target)),
         )
     if args.tensor_parallel_size == 1:
-        os.environ[_CORES_VARIABLE] = ",".join(map(str, target))
+        os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = ",".join(map(str, target))
     logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
     device = Device(kind="cpu", cores=tuple(drafter))
     return replace(config, drafter=replace(config.drafter, device=device))
@@ -240,7 +271,7 @@ def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
     if config.target_cores is not None:
         return parse_cores(config.target_cores, "target_cores")
     given = os.environ.get(_CORES_VARIABLE, "auto")
-    if given in ("auto", "nobind", ""):
+    if given in ("auto", "nobind", "", os.environ.get(_OUR_CORES)):
         return None
     return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from vllm.v1.core.sched.interface import PauseState
@@ -21,6 +22,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from minedraft.batching import Batch
 from minedraft.drafter.client import DraftSource
 from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.lifecycle import open_draft_source
@@ -43,6 +45,7 @@ class MineDraftScheduler(Scheduler):
         self._known: dict[str, Request] = {}
         self._decoding: dict[str, Request] = {}
         self._in_flight: dict[str, Request] = {}
+        self._loose: set[str] = set()
         self._steps: deque[Step] = deque()
         self._prompts_blocked = False
         self._last_verify_s = 0.0
@@ -60,6 +63,9 @@ class MineDraftScheduler(Scheduler):
         plan = self._plan()
         self._attach_drafts(plan)
         self._hold_back(plan)
+        # vLLM sends all tokens of a request that the step before did not hold, for KV
+        # connectors and async scheduling: with two batches that were everyone's, every step.
+        self.prev_step_scheduled_req_ids.update(self._known)
         output = super().schedule(*args, **kwargs)
         self._note_scheduled(plan, output)
         return output
@@ -74,7 +80,9 @@ class MineDraftScheduler(Scheduler):
         step = self._steps.popleft()
         assert step.output is scheduler_output, "vLLM returns steps in the order of scheduling"
         step.note_output(model_runner_output, self._committed(step))
-        self._last_verify_s, self._last_landed_ns = step.verify_s, step.verify_end_ns
+        self._last_landed_ns = step.verify_end_ns
+        if not step.has_prompts:
+            self._last_verify_s = step.verify_s
         self._prompts_blocked = False
         self._forget_gone()
         self._land(step)
@@ -114,6 +122,7 @@ class MineDraftScheduler(Scheduler):
             if request_id in self._in_flight
             else self._source.state(request_id)
             for request_id in self._decoding
+            if request_id not in self._loose
         }
 
     def _plan(self) -> StepPlan:
@@ -146,7 +155,12 @@ class MineDraftScheduler(Scheduler):
             self._idle_wait_ns += time.monotonic_ns() - begin_ns
 
     def _select(self) -> StepPlan:
-        return self._acting_policy.select(self._states(), busy=bool(self._steps))
+        busy = bool(self._steps)
+        plan = self._acting_policy.select(self._states(), busy=busy)
+        loose = tuple(each for each in self._loose if each not in self._in_flight)
+        if not loose or (busy and not plan.verify):
+            return plan
+        return replace(plan, verify=(*plan.verify, *loose), wait_for=())
 
     def _prompts_can_run(self) -> bool:
         """Whether vLLM could run prompt tokens now."""
@@ -189,7 +203,9 @@ class MineDraftScheduler(Scheduler):
         self._source.flush()
         requests = {request_id: self.requests[request_id] for request_id in scheduled}
         self._in_flight.update(requests)
-        step = Step.begin(plan, output, requests, self._decoding, self._source)
+        step = Step.begin(plan, output, requests, self._decoding)
+        if self._tracer is not None:
+            step.note_drafts(self._source)
         step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0
         self._steps.append(step)
 
@@ -198,7 +214,10 @@ class MineDraftScheduler(Scheduler):
     def _follow(self, request: Request) -> None:
         """Tell the drafter of a request whose prompt the target begins."""
         self._known[request.request_id] = request
-        if request.prompt_embeds is None and not request.mm_features:
+        # A streaming-input session that stops inside accepted drafts is not rolled back by
+        # vLLM: its next chunk would fail an assertion there.
+        has_text = request.prompt_embeds is None and not request.mm_features
+        if has_text and not request.resumable:
             self._source.follow(request.request_id, request.all_token_ids)
 
     def _committed(self, step: Step) -> dict[str, list[int]]:
@@ -216,9 +235,20 @@ class MineDraftScheduler(Scheduler):
             if self._known.get(request_id) is not request:
                 continue
             self._source.commit(request_id, step.committed[request_id])
-            if request_id not in self._decoding and _is_decoding(request):
-                self._decoding[request_id] = request
-                self._policy.admit(request_id, step.plan.batch)
+            is_new = request_id not in self._decoding and request_id not in self._in_flight
+            if is_new and _is_decoding(request):
+                self._admit(request, step.plan.batch)
+
+    def _admit(self, request: Request, just_verified: Batch | None) -> None:
+        """Take in a request whose prompt is over.
+
+        One that can never be drafted belongs to no batch: it joins every step that it can.
+        """
+        self._decoding[request.request_id] = request
+        if self._source.follows(request.request_id):
+            self._policy.admit(request.request_id, just_verified)
+        else:
+            self._loose.add(request.request_id)
 
     def _flies_again(self, request: Request) -> bool:
         """Whether a later step that is queued holds this request too (chunks of a prompt)."""
@@ -238,6 +268,7 @@ class MineDraftScheduler(Scheduler):
             self._source.release(request_id)
             del self._known[request_id]
             self._in_flight.pop(request_id, None)
+            self._loose.discard(request_id)
             if self._decoding.pop(request_id, None) is not None:
                 self._policy.remove(request_id)
 

@@ -29,9 +29,9 @@ class Step:
     """Tokens of each request when the step was scheduled."""
     decodes: frozenset[str]
     """Requests whose prompt was over."""
-    origins: list[Drafts]
-    """The drafter's answers that the verified drafts came with."""
     begin_ns: int
+    origins: list[Drafts] = field(default_factory=list)
+    """The drafter's answers that the verified drafts came with."""
     wait_ns: int = 0
     """Idle time before this step, spent waiting for drafts."""
     verify_start_ns: int = 0
@@ -47,23 +47,24 @@ class Step:
         output: SchedulerOutput,
         requests: dict[str, Request],
         decoding: Mapping[str, Request],
-        source: DraftSource,
     ) -> Step:
         """Note a step that vLLM just scheduled."""
-        lengths = {request_id: request.num_tokens for request_id, request in requests.items()}
-        found = (
-            source.draft_of(request_id, lengths[request_id])
-            for request_id in output.scheduled_spec_decode_tokens
-        )
         return cls(
             plan=plan,
             output=output,
             requests=requests,
-            lengths=lengths,
+            lengths={each: request.num_tokens for each, request in requests.items()},
             decodes=frozenset(each for each in requests if each in decoding),
-            origins=list({id(each[1]): each[1] for each in found if each is not None}.values()),
             begin_ns=time.monotonic_ns(),
         )
+
+    def note_drafts(self, source: DraftSource) -> None:
+        """Note which answers the verified drafts came with; for the trace."""
+        found = (
+            source.draft_of(request_id, self.lengths[request_id])
+            for request_id in self.output.scheduled_spec_decode_tokens
+        )
+        self.origins = list({id(each[1]): each[1] for each in found if each is not None}.values())
 
     def note_output(self, output: Any, committed: dict[str, list[int]]) -> None:
         """Note the target's output; its own clock is used if the worker has one."""
@@ -75,6 +76,11 @@ class Step:
             for request_id in self.requests
             if output.sampled_token_ids
         }
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether the step held tokens of prompts."""
+        return len(self.decodes) < len(self.requests)
 
     @property
     def verify_s(self) -> float:

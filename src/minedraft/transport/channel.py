@@ -37,9 +37,15 @@ class Channel(Generic[Incoming, Outgoing]):
     """Typed messages over one DEALER socket; one owner thread."""
 
     def __init__(
-        self, decode: Callable[[bytes], Incoming], *, bind: str | None, connect: str | None
+        self,
+        decode: Callable[[bytes], Incoming],
+        *,
+        bind: str | None = None,
+        connect: str | None = None,
+        send_flags: int = 0,
     ) -> None:
         self._decode = decode
+        self._send_flags = send_flags
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -58,7 +64,7 @@ class Channel(Generic[Incoming, Outgoing]):
         """Queue one message.
 
         Raises:
-            DrafterError: the other end takes no message for 10 s.
+            DrafterError: there is no other end (the drafter waits for one up to 10 s).
             ProtocolError: the message is too large.
         """
         data = encode(message)
@@ -67,7 +73,7 @@ class Channel(Generic[Incoming, Outgoing]):
                 f"minedraft: message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES}"
             )
         try:
-            self._socket.send(data)
+            self._socket.send(data, self._send_flags)
         except zmq.ZMQError as error:
             raise DrafterError(f"minedraft: cannot send to the other end: {error}") from error
         self.bytes_sent += len(data)
@@ -122,10 +128,10 @@ class PrivateEndpoint:
 
 
 def scheduler_channel(address: str) -> Channel[ToScheduler, ToDrafter]:
-    """The scheduler's end; it binds."""
-    return Channel(decode_to_scheduler, bind=address, connect=None)
+    """The scheduler's end; it binds, and a missing drafter never holds it up."""
+    return Channel(decode_to_scheduler, bind=address, send_flags=zmq.NOBLOCK)
 
 
 def drafter_channel(address: str) -> Channel[ToDrafter, ToScheduler]:
     """The drafter's end; it connects."""
-    return Channel(decode_to_drafter, bind=None, connect=address)
+    return Channel(decode_to_drafter, connect=address)

@@ -16,7 +16,7 @@ from minedraft.errors import ProtocolError
 PROTOCOL_VERSION = 1
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
-RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+RequestId = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
