@@ -132,7 +132,7 @@ def _with(message: Any, path: tuple[Any, ...], value: object) -> bytes:
 
 
 NOT_COUNT = [-1, 1.0, 1.5, "1", None, True, [1]]
-NOT_ID = ["", "x" * 4097, 1, None, b"a"]
+NOT_ID = ["", 1, None, b"a"]
 NOT_TOKEN = [-1, 2**31, 1.0, "1", None]
 TO_DRAFTER_FIELDS: list[tuple[tuple[Any, ...], list[Any]]] = [
     (("type",), ["updates", "", None, 3, "drafts", "hello"]),
