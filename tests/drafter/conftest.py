@@ -205,9 +205,13 @@ class FakeConnection:
     channel: FakeChannel
     process: FakeProcess = field(default_factory=FakeProcess)
     num_closed: int = 0
+    is_killed: bool = False
 
     def is_alive(self) -> bool:
         return self.process.returncode is None
+
+    def kill(self) -> None:
+        self.is_killed = True
 
     def close(self) -> None:
         self.num_closed += 1

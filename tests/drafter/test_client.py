@@ -246,7 +246,10 @@ def test_duplicate_and_unknown_tickets_are_ignored(
     assert client.available
 
 
-def test_answers_may_come_in_another_order(client: DrafterClient, connection: Any) -> None:
+def test_a_question_that_is_passed_over_starves_nobody(
+    client: DrafterClient, connection: Any
+) -> None:
+    """Questions are answered in order: one that was passed over counts as unanswered."""
     client.follow("a", [7])
     client.follow("b", [7])
     client.ask(["a"])
@@ -254,10 +257,11 @@ def test_answers_may_come_in_another_order(client: DrafterClient, connection: An
     client.flush()
     connection.channel.inbox.append(_answer(2, Draft("b", 2, 1, [2])))
     client.collect()
-    assert (client.state("a"), client.state("b")) == (PENDING, READY)
+    assert (client.state("a"), client.state("b")) == (NONE, READY)
     connection.channel.inbox.append(_answer(1, Draft("a", 1, 1, [1])))
     client.collect()
-    assert (_tokens(client, "a", 1), _tokens(client, "b", 1)) == ([1], [2])
+    assert (client.draft_of("a", 1), _tokens(client, "b", 1)) == (None, [2])
+    assert client.available
 
 
 # -- waiting -------------------------------------------------------------------------
@@ -330,6 +334,7 @@ def test_what_breaks_the_protocol_loses_the_drafter(
     with caplog.at_level(logging.ERROR, logger="minedraft"):
         client.collect() if when == "collect" else client.wait(names, 5.0)
     assert "the drafter is lost" in caplog.text
+    assert connection.is_killed
     _check_lost(client, connection, names)
 
 

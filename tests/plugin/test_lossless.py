@@ -100,3 +100,9 @@ def test_aborts_do_not_touch_the_others(engine: Engine, reference: Reference) ->
 
 def test_one_request_alone(engine: Engine, reference: Reference) -> None:
     assert engine.run(PROMPTS[:1]).token_ids == reference.whole.token_ids[:1]
+
+
+def test_top_k_of_one_is_greedy(engine: Engine, reference: Reference) -> None:
+    """Through the random sampler; steps without drafts once ended vLLM's engine here."""
+    sampling = {"temperature": 0.8, "top_k": 1}
+    assert engine.run(PROMPTS, seed=5, sampling=sampling) == reference.whole

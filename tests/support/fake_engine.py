@@ -62,6 +62,9 @@ class FakeConnection:
     def is_alive(self) -> bool:
         return not self.is_dead
 
+    def kill(self) -> None:
+        self.is_dead = True
+
     def close(self) -> None:
         self.is_dead = True
 

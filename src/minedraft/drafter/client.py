@@ -238,6 +238,17 @@ class DrafterClient:
         drafts: Mapping[str, Draft] = {draft.request_id: draft for draft in answer.drafts}
         for request_id in asked:
             self._settle(request_id, drafts.get(request_id), answer)
+        self._give_up_before(answer.ticket)
+
+    def _give_up_before(self, ticket: int) -> None:
+        """Tickets are answered in order: an older one that is open will not be."""
+        for lost in [each for each in self._asked if each < ticket]:
+            logger.error("minedraft: ticket %d was passed over by the drafter", lost)
+            self._sent_at.pop(lost, None)
+            for request_id in self._asked.pop(lost):
+                followed = self._followed.get(request_id)
+                if followed is not None and followed.ticket == lost:
+                    followed.ticket = None
 
     def _settle(self, request_id: str, draft: Draft | None, answer: Drafts) -> None:
         followed = self._followed.get(request_id)
@@ -261,6 +272,8 @@ class DrafterClient:
     def _lose(self, reason: str) -> None:
         logger.error("minedraft: the drafter is lost (%s); requests go on without drafts", reason)
         self.available = False
+        # A drafter that is silent or confused would keep its device.
+        self._connection.kill()
         self._asked.clear()
         self._sent_at.clear()
         self._outbox = _Outbox()

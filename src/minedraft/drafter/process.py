@@ -41,6 +41,10 @@ class Connection:
         """Whether the process still runs."""
         return self.process.poll() is None
 
+    def kill(self) -> None:
+        """End the process at once, without waiting for it."""
+        self.process.kill()
+
     def close(self) -> None:
         """Ask the drafter to end, make sure that it does, and close the channel."""
         try:

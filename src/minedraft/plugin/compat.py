@@ -132,6 +132,12 @@ HOOKS = (
     Hook(owner=_EXECUTOR, name="execute_model", parameters=("scheduler_output", "non_block")),
     Hook(owner=_EXECUTOR, name="_init_executor"),
     Hook(owner=_EXECUTOR, name="take_draft_token_ids"),
+    Hook(owner=_WORKER, name="load_model"),
+    Hook(
+        owner="vllm.v1.sample.rejection_sampler:RejectionSampler",
+        name="forward",
+        parameters=("metadata", "draft_probs", "logits", "sampling_metadata"),
+    ),
     Hook(owner=_WORKER, name="execute_model", parameters=("scheduler_output",)),
     Hook(owner=_WORKER, name="sample_tokens", parameters=("grammar_output",)),
     Hook(owner=_RUNNER, name="execute_model", parameters=("scheduler_output",)),

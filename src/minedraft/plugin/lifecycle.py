@@ -120,4 +120,7 @@ def _watch(parent: int) -> None:
     logger.error("minedraft: the front end is gone; the engine ends")
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_S)
+    # A worker that still loads does not look after its parent yet.
+    for child in multiprocessing.active_children():
+        child.kill()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.sample.rejection_sampler import RejectionSampler
 
 from minedraft.config import MineDraftConfig
 from minedraft.drafter.emulated import sleep_until_ns
@@ -32,6 +33,22 @@ class TimedOutput(ModelRunnerOutput):
     end_ns: int
 
 
+class DraftlessSampler(RejectionSampler):
+    """vLLM's rejection sampler, which leaves steps without any draft to the plain sampler.
+
+    With a speculative method configured vLLM 0.32 sends every step through rejection
+    sampling; one without drafts, with top_k and no top_p, then takes the maximum of an empty
+    tensor and ends the engine. This can go when vLLM samples such steps plainly.
+    """
+
+    def forward(self, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
+        """As the base class; its result for a step without drafts, by the plain sampler."""
+        if metadata.max_spec_len > 0:
+            return super().forward(metadata, draft_probs, logits, sampling_metadata)
+        rows = logits[metadata.bonus_logits_indices]
+        return self.sampler(logits=rows, sampling_metadata=sampling_metadata)
+
+
 class MineDraftWorker(Worker):
     """The platform's worker; each pass is timed on the device's own side.
 
@@ -45,6 +62,13 @@ class MineDraftWorker(Worker):
         self._latency: LatencyModel | None = None if emulate is None else emulate.target
         self._start_ns = 0
         self._deadline_ns = 0
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """As vLLM; then steps without drafts get the plain sampler."""
+        super().load_model(*args, **kwargs)
+        sampler = getattr(self.model_runner, "rejection_sampler", None)
+        if type(sampler) is RejectionSampler:
+            sampler.__class__ = DraftlessSampler
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         """As vLLM; notes when the pass began."""
