@@ -25,17 +25,43 @@ class Reference:
     uneven: Run
 
 
-@pytest.fixture(scope="module", params=["low", "high"])
-def pair_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+# KV pools so small that the target preempts and the drafter cannot hold every request.
+_PRESSURE = "two-batch under pressure"
+CASES = [
+    ("low", "sequential"),
+    ("low", "two-batch"),
+    ("low", _PRESSURE),
+    ("high", "none"),
+    ("high", "two-batch"),
+]
 
 
 @pytest.fixture(scope="module")
-def reference(pairs: dict[str, Any], pair_name: str) -> Reference:
+def references() -> dict[str, Reference]:
+    """References by the name of the pair, made when first asked for."""
+    return {}
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def case(request: pytest.FixtureRequest) -> tuple[str, str]:
+    pair, mode = request.param
+    return str(pair), str(mode)
+
+
+@pytest.fixture(scope="module")
+def reference(
+    pairs: dict[str, Any], case: tuple[str, str], references: dict[str, Reference]
+) -> Reference:
+    if case[0] not in references:
+        references[case[0]] = _make_reference(pairs[case[0]])
+    return references[case[0]]
+
+
+def _make_reference(pair: Any) -> Reference:
     from vllm import LLM
 
     llm = LLM(
-        str(pairs[pair_name].target),
+        str(pair.target),
         dtype="float32",
         enforce_eager=True,
         max_model_len=512,
@@ -51,27 +77,20 @@ def reference(pairs: dict[str, Any], pair_name: str) -> Reference:
         llm.llm_engine.engine_core.shutdown()
 
 
-# KV pools so small that the target preempts and the drafter cannot hold every request.
-_PRESSURE = "two-batch under pressure"
-
-
-@pytest.fixture(scope="module", params=["none", "sequential", "two-batch", _PRESSURE])
+@pytest.fixture(scope="module")
 def engine(
-    request: pytest.FixtureRequest,
+    case: tuple[str, str],
     reference: Reference,
     pairs: dict[str, Any],
-    pair_name: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:
-    mode, under_pressure = str(request.param).split(" ")[0], request.param == _PRESSURE
-    options = {} if mode == "none" else draft_options(pairs[pair_name])
+    pair, mode = pairs[case[0]], case[1].split(" ")[0]
+    options = {} if mode == "none" else draft_options(pair)
     engine: dict[str, Any] = {}
-    if under_pressure:
+    if case[1] == _PRESSURE:
         options["draft_kv_cache_gib"], engine = 0.0006, {"num_gpu_blocks_override": 40}
     trace = tmp_path_factory.mktemp("trace") / f"{mode}.jsonl"
-    with running_engine(
-        pairs[pair_name].target, trace, engine=engine, mode=mode, **options
-    ) as running:
+    with running_engine(pair.target, trace, engine=engine, mode=mode, **options) as running:
         yield running
 
 
