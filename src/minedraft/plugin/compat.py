@@ -133,6 +133,7 @@ HOOKS = (
     Hook(owner=_EXECUTOR, name="_init_executor"),
     Hook(owner=_EXECUTOR, name="take_draft_token_ids"),
     Hook(owner=_WORKER, name="load_model"),
+    Hook(owner="vllm.triton_utils:dispatcher", name="register_kernels", parameters=("overrides",)),
     Hook(
         owner="vllm.v1.sample.rejection_sampler:RejectionSampler",
         name="forward",

@@ -18,6 +18,7 @@ from vllm.v1.sample.rejection_sampler import RejectionSampler
 from minedraft.config import MineDraftConfig
 from minedraft.drafter.emulated import sleep_until_ns
 from minedraft.emulation import LatencyModel
+from minedraft.plugin.cpu_kernels import register_expand
 
 if TYPE_CHECKING or not current_platform.is_cpu():
     from vllm.v1.worker.gpu_worker import Worker
@@ -64,8 +65,9 @@ class MineDraftWorker(Worker):
         self._deadline_ns = 0
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """As vLLM; then steps without drafts get the plain sampler."""
+        """As vLLM; then steps without drafts get the plain sampler, and a CPU a right kernel."""
         super().load_model(*args, **kwargs)
+        register_expand()
         sampler = getattr(self.model_runner, "rejection_sampler", None)
         if type(sampler) is RejectionSampler:
             sampler.__class__ = DraftlessSampler
