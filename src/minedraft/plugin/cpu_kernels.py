@@ -5,8 +5,6 @@ Owns that one kernel and its registration, by the registry that vLLM has for thi
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
