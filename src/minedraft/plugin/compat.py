@@ -25,20 +25,21 @@ class Hook:
     of the class or set by its constructor."""
 
     owner: str
-    """Module and class, as in ``pkg.module:Class``."""
+    """Module and class, as in ``pkg.module:Class``, or a module, as in ``pkg.module:``."""
     name: str
     parameters: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         """The hook as a reader writes it."""
-        return f"{self.owner.replace(':', '.')}.{self.name}"
+        return f"{self.owner.replace(':', '.').rstrip('.')}.{self.name}"
 
     def problem(self) -> str | None:
         """What is wrong with this hook in the installed vLLM; None if nothing is."""
         module, _, attribute = self.owner.partition(":")
         try:
-            owner = getattr(importlib.import_module(module), attribute)
+            owner: object = importlib.import_module(module)
+            owner = getattr(owner, attribute) if attribute else owner
         except (ImportError, AttributeError) as error:
             return f"{self.owner}: {error}"
         found = inspect.getattr_static(owner, self.name, None)
@@ -51,7 +52,7 @@ class Hook:
         return f"{self.label} has no parameter {', '.join(missing)}" if missing else None
 
 
-def _names_of_instances(owner: type) -> set[str]:
+def _names_of_instances(owner: object) -> set[str]:
     """Attributes that a class declares for its instances, or that its constructor touches."""
     constructor = inspect.unwrap(vars(owner).get("__init__", owner))
     code = getattr(constructor, "__code__", None)
@@ -133,7 +134,7 @@ HOOKS = (
     Hook(owner=_EXECUTOR, name="_init_executor"),
     Hook(owner=_EXECUTOR, name="take_draft_token_ids"),
     Hook(owner=_WORKER, name="load_model"),
-    Hook(owner="vllm.triton_utils:dispatcher", name="register_kernels", parameters=("overrides",)),
+    Hook(owner="vllm.triton_utils.dispatcher:", name="register_kernels", parameters=("overrides",)),
     Hook(
         owner="vllm.v1.sample.rejection_sampler:RejectionSampler",
         name="forward",
