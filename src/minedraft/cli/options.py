@@ -10,22 +10,22 @@ import argparse
 from minedraft.config import DTYPES, MODES, MineDraftConfig
 from minedraft.errors import ConfigError
 
-_FLAGS = {
-    "mode": "mode",
-    "num_speculative_tokens": "num_speculative_tokens",
-    "draft_model": "draft_model",
-    "draft_device": "draft_device",
-    "draft_dtype": "draft_dtype",
-    "draft_quantization": "draft_quantization",
-    "draft_max_model_len": "draft_max_model_len",
-    "draft_memory_share": "draft_memory_share",
-    "draft_kv_cache_gib": "draft_kv_cache_gib",
-    "draft_block_size": "draft_block_size",
-    "target_cores": "target_cores",
-    "trace": "trace",
-    "emulate": "emulate",
-    "allow_untested_vllm": "allow_untested_vllm",
-}
+_FLAGS = (
+    "mode",
+    "num_speculative_tokens",
+    "draft_model",
+    "draft_device",
+    "draft_dtype",
+    "draft_quantization",
+    "draft_max_model_len",
+    "draft_memory_share",
+    "draft_kv_cache_gib",
+    "draft_block_size",
+    "target_cores",
+    "trace",
+    "emulate",
+    "allow_untested_vllm",
+)
 
 
 def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-batch") -> None:
@@ -55,11 +55,7 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
 
 def read_options(args: argparse.Namespace) -> MineDraftConfig:
     """The configuration of the given flags; ConfigError names the option at fault."""
-    given = {
-        option: getattr(args, name)
-        for name, option in _FLAGS.items()
-        if getattr(args, name, None) is not None
-    }
+    given = {name: getattr(args, name) for name in _FLAGS if getattr(args, name, None) is not None}
     if given.get("mode") == "none":
         given = {name: each for name, each in given.items() if not name.startswith("draft_")}
     if given.get("mode") != "none" and "draft_model" not in given:
