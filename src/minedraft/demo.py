@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from minedraft.trace import draw_timeline, read_trace, write_perfetto
 
 EXIT_DIFFERENT = 1
 EXIT_FAILED = 2
+_LOG_LINES = 30
 _COLUMNS = (
+    ("devices", "devices", "{target} + {drafter}"),
     ("tokens/s", "tokens_per_s", "{:.1f}"),
     ("per device", "tokens_per_s_per_device", "{:.1f}"),
     ("accepted", "acceptance_rate", "{:.0%}"),
@@ -47,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         outcomes = [_run(mode, args) for mode in MODES]
     except subprocess.CalledProcessError as error:
-        print(f"demo: {' '.join(error.cmd)} failed, see above", file=sys.stderr)
+        print(f"demo: {' '.join(error.cmd)} failed", file=sys.stderr)
         return EXIT_FAILED
     different = compare(outcomes)
     report = render_report(args.target, args.draft, outcomes, different)
@@ -76,7 +79,6 @@ def render_report(
     verdict = "**The outputs differ:**\n\n" + "\n".join(f"- {line}" for line in different)
     if not different:
         verdict = f"All {len(base.tokens)} outputs are identical in the {len(outcomes)} modes."
-    devices = outcomes[-1].summary["devices"]
     return "\n".join(
         [
             "# minedraft demo",
@@ -88,10 +90,11 @@ def render_report(
             "",
             *_table(outcomes),
             "",
-            f"Devices are what each role has: {devices}. t is the time to draft a batch, V to "
-            "verify one; overlap is the share of draft time hidden behind verification. On a CPU "
-            "the target is bound by compute from a few tokens on, so that drafts cost there what "
-            "they save on a GPU: compare modes, do not read a speed-up over plain decoding.",
+            "Devices: the target's + the drafter's (on a CPU, cores). t is the time to draft a "
+            "batch, V to verify one; overlap is the share of draft time hidden behind "
+            "verification. On a CPU the target is bound by compute from a few tokens on, so that "
+            "drafts cost there what they save on a GPU: compare modes, do not read a speed-up "
+            "over plain decoding.",
             "",
         ]
     )
@@ -108,7 +111,9 @@ def _table(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _cell(value: object, form: str) -> str:
-    return "–" if value is None else form.format(value)  # noqa: RUF001 (a dash for "none")
+    if value is None:
+        return "–"  # noqa: RUF001 (a dash for "none")
+    return form.format(**value) if isinstance(value, dict) else form.format(value)
 
 
 def _run(mode: str, args: argparse.Namespace) -> Outcome:
@@ -122,14 +127,26 @@ def _run(mode: str, args: argparse.Namespace) -> Outcome:
     command += ["--dtype", "float32", "--max-model-len", "2048"]
     command += ["--output", str(files["out.jsonl"]), "--trace", str(files["trace.jsonl"])]
     command += ["--summary", str(files["json"])]
-    print(f"\n== mode {mode}", flush=True)
-    subprocess.run(command, check=True)
+    _call(command, mode, base.with_suffix(".log"))
     rows = [json.loads(line) for line in files["out.jsonl"].read_text("utf-8").splitlines()]
     return Outcome(
         mode=mode,
         tokens={str(row["id"]): row["token_ids"] for row in rows},
         summary=json.loads(files["json"].read_text("utf-8")),
     )
+
+
+def _call(command: Sequence[str], mode: str, log: Path) -> None:
+    """Run one mode; what its engine prints goes to `log`, and to the screen if it fails."""
+    print(f"mode {mode}: running, log in {log}", flush=True)
+    begin = time.monotonic()
+    with log.open("w", encoding="utf-8") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print(*lines[-_LOG_LINES:], sep="\n", file=sys.stderr)
+        done.check_returncode()
+    print(f"mode {mode}: done in {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def _draw(trace: Path, folder: Path) -> None:

@@ -35,7 +35,7 @@ class Device:
             if ids is None or not ids.isdigit():
                 raise ConfigError.bad_value(field, text, "one GPU, as in 'cuda:4'")
             return cls(kind="cuda", index=int(ids))
-        return cls(kind="cpu", cores=None if ids is None else parse_cores(ids, field))
+        return cls(kind="cpu", cores=None if ids is None else _parse_cores(ids, field, text))
 
     def __str__(self) -> str:
         if self.kind == "cuda":
@@ -45,13 +45,17 @@ class Device:
 
 def parse_cores(text: str, field: str) -> tuple[int, ...]:
     """Cores from '0', '0,2' or '0-3,8', sorted and without doubles; ConfigError if malformed."""
+    return _parse_cores(text, field, text)
+
+
+def _parse_cores(text: str, field: str, value: object) -> tuple[int, ...]:
     if _CORES.fullmatch(text) is None:
-        raise ConfigError.bad_value(field, text, "cores as in '0', '0,2' or '0-3'")
+        raise ConfigError.bad_value(field, value, "cores as in '0', '0,2' or '0-3'")
     cores: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         low, high = int(first), int(last or first)
         if low > high or high > _MAX_CORE:
-            raise ConfigError.bad_value(field, text, f"core ranges N-M with N <= M <= {_MAX_CORE}")
+            raise ConfigError.bad_value(field, value, f"core ranges N-M with N <= M <= {_MAX_CORE}")
         cores.update(range(low, high + 1))
     return tuple(sorted(cores))

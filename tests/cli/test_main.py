@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import minedraft
-from minedraft.cli import main
+from minedraft.cli import main, options
 from minedraft.cli.main import build_parser
 from minedraft.cli.options import read_options
+from minedraft.config import option_names
+from minedraft.model_names import check_model_name
 
 
 @pytest.fixture
@@ -83,6 +85,92 @@ def test_bad_flags_are_explained(
     assert main(["generate", "T", "--prompts", prompts, *flags.split()]) == 2
     assert says in capsys.readouterr().err
     assert ("vllm" in sys.modules) == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--draft-devise", "did you mean --draft-device"),
+        ("--draft_devise=cpu:1", "no flag --draft-devise"),
+        ("--num-spec-tokens=3", "did you mean --num-speculative-tokens"),
+        ("--target-core", "did you mean --target-cores"),
+        ("--trace-file", "did you mean --trace"),
+        ("--emulation", "did you mean --emulate"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "generate", "doctor"])
+def test_misspelt_flags_are_corrected(
+    command: str, flag: str, says: str, prompts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = ["--prompts", prompts] if command == "generate" else []
+    assert main([command, "T", "--draft", "D", *rest, flag, "1"]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_every_option_has_a_flag() -> None:
+    parser = build_parser()
+    for command in (["serve", "T"], ["generate", "T", "--prompts", "f"], ["doctor"]):
+        assert set(option_names()) <= set(vars(parser.parse_args(command)))
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "doctor"])
+def test_without_vllm_the_extras_are_named(
+    command: str,
+    prompts: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    rest = ["--prompts", prompts] if command == "generate" else []
+    assert main([command, "T", "--draft", "D", *rest]) == 2
+    assert "minedraft[cpu] or minedraft[gpu]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "doctor"])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("./none", "D"), "TARGET = './none'"),
+        (("T", "/no/such"), "draft_model = '/no/such'"),
+        (("T", "tests/none"), "draft_model = 'tests/none'"),
+        (("T", "~/none"), "'~' is not expanded"),
+        (("a/b/c", "D"), "TARGET = 'a/b/c'"),
+    ],
+)
+def test_folders_that_are_not_there_are_named(
+    command: str,
+    names: tuple[str, str],
+    says: str,
+    prompts: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    rest = ["--prompts", prompts] if command == "generate" else []
+    before = "vllm" in sys.modules
+    assert main([command, names[0], "--draft", names[1], *rest]) == 2
+    assert says in capsys.readouterr().err
+    assert ("vllm" in sys.modules) == before
+
+
+@pytest.mark.parametrize("name", ["model", "owner/model", "s3://bucket/a/b", str(Path(__file__))])
+def test_other_names_are_left_to_vllm(name: str) -> None:
+    check_model_name("TARGET", name)
+
+
+@pytest.mark.parametrize(
+    "words", [["serve", "--port", "8000", "T"], ["doctor", "--max-model-len", "64", "--draft", "D"]]
+)
+def test_the_target_stands_before_flags_of_vllm(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert "TARGET must stand before" in capsys.readouterr().err
+
+
+def test_flags_of_vllm_need_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--enforce-eager"]) == 2
+    assert "needs a TARGET" in capsys.readouterr().err
 
 
 def test_a_missing_prompts_file_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

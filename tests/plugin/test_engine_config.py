@@ -104,7 +104,7 @@ def test_refused_arguments(engine: dict[str, Any], says: str, pairs: dict[str, A
     ("options", "says"),
     [
         ({"draft_device": "cuda:1"}, "draft_device = 'cuda:1'"),
-        ({"draft_device": "cpu:4000"}, "draft_device = '4000'"),
+        ({"draft_device": "cpu:4000"}, "draft_device = 'cpu:4000'"),
         ({"target_cores": "4000"}, "target_cores = '4000'"),
         ({"mode": "fast"}, "mode = 'fast'"),
         ({"num_speculative_token": 3}, "did you mean 'num_speculative_tokens'"),
@@ -161,3 +161,35 @@ def test_register_twice_wraps_once() -> None:
     first = EngineArgs.create_engine_config
     register()
     assert EngineArgs.create_engine_config is first
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "flags", "says"),
+    [
+        ("high", "high", (), "in mode two-batch would start"),
+        ("/none/such", "high", (), "/none/such"),
+        ("high", "a/b/c", (), "draft_model = 'a/b/c'"),
+        ("high", "/none/such", (), "draft_model = '/none/such'"),
+        ("high", "high", ("--no-such-flag",), "--no-such-flag"),
+        ("high", "high", ("--pipeline-parallel-size", "2"), "pipeline_parallel_size = 2"),
+    ],
+)
+def test_doctor_says_what_would_be_refused(
+    pairs: dict[str, Any], target: str, draft: str, flags: tuple[str, ...], says: str
+) -> None:
+    from minedraft.plugin.diagnosis import diagnose
+
+    def name(of: str, role: str) -> str:
+        return str(getattr(pairs[of], role)) if of in pairs else of
+
+    config = minedraft.MineDraftConfig.from_mapping({"draft_model": name(draft, "draft")})
+    flags = ("--max-model-len", "256", "--block-size", "32", *flags)
+    last = diagnose(name(target, "target"), config, flags)[-1]
+    assert says in last.text
+    assert last.is_problem == ("would start" not in says)
+
+
+def test_the_device_is_quoted_as_given(pairs: dict[str, Any]) -> None:
+    options = _options(pairs, draft_device="cpu:97")
+    with pytest.raises(ConfigError, match="draft_device = 'cpu:97'"):
+        _args(pairs, additional_config={"minedraft": options}).create_engine_config()

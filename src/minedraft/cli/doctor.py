@@ -6,11 +6,11 @@ Owns the command and its printing; the findings are minedraft.plugin.diagnosis's
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from minedraft._version import __version__
-from minedraft.cli.options import add_options, read_options
+from minedraft.cli.options import add_options, read_options, require_vllm
+from minedraft.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -34,13 +34,13 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; 0 if an engine could start, 1 if something stands in the way."""
-    print(f"minedraft {__version__}")
-    if find_spec("vllm") is None:
-        print("problem: vLLM is not installed; install minedraft[cpu] or minedraft[gpu]")
-        return EXIT_PROBLEM
+    if args.target is None and args.engine_flags:
+        raise ConfigError(f"minedraft: {' '.join(args.engine_flags)} needs a TARGET before it")
+    config = None if args.target is None else read_options(args)
+    print(f"minedraft {__version__}", flush=True)
+    require_vllm()
     from minedraft.plugin.diagnosis import diagnose
 
-    config = None if args.target is None else read_options(args)
     findings = diagnose(args.target, config, args.engine_flags)
     for finding in findings:
         print(finding)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minedraft.cli.options import add_options, read_options
+from minedraft.cli.options import add_options, read_options, require_vllm
 from minedraft.errors import ConfigError
 from minedraft.prompts import read_prompts
 from minedraft.validation import check_int, check_number
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     prompts = read_prompts(args.prompts, args.limit)
     for path in (args.output, args.summary, args.trace):
         _check_writable(path)
+    require_vllm()
     from minedraft.plugin.offline import OfflineRun, run_offline
 
     result = run_offline(

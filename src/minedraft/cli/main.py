@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from minedraft._version import __version__
 from minedraft.cli import doctor, generate, serve, trace
-from minedraft.errors import MineDraftError
+from minedraft.cli.options import refuse_misspelt
+from minedraft.errors import ConfigError, MineDraftError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -38,11 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or what the subcommand returns; 2 for an error that it explains on stderr.
     """
     parser = build_parser()
-    args, rest = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args, rest = parser.parse_known_args(words)
     if rest and not getattr(args, "takes_engine_flags", False):
         parser.error(f"unknown arguments: {' '.join(rest)}")
     args.engine_flags = rest
     try:
+        refuse_misspelt(rest)
+        _refuse_late_target(words, rest, getattr(args, "target", None))
         return int(args.run(args))
     except MineDraftError as error:
         print(error, file=sys.stderr)
@@ -50,3 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("minedraft: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _refuse_late_target(words: Sequence[str], rest: Sequence[str], target: str | None) -> None:
+    # Only vLLM knows which of its flags take a value, so what follows one may be either.
+    if rest and target is not None and words.index(rest[0]) < words.index(target):
+        raise ConfigError(
+            f"minedraft: TARGET must stand before the flags of vLLM, but {rest[0]} stands before "
+            f"{target!r}"
+        )

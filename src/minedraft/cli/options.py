@@ -6,26 +6,16 @@ Owns names and help texts; ranges are MineDraftConfig's.
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Sequence
+from importlib.util import find_spec
 
-from minedraft.config import DTYPES, MODES, MineDraftConfig
+from minedraft.config import DTYPES, MODES, MineDraftConfig, option_names
 from minedraft.errors import ConfigError
+from minedraft.model_names import check_model_name
 
-_FLAGS = (
-    "mode",
-    "num_speculative_tokens",
-    "draft_model",
-    "draft_device",
-    "draft_dtype",
-    "draft_quantization",
-    "draft_max_model_len",
-    "draft_memory_share",
-    "draft_kv_cache_gib",
-    "draft_block_size",
-    "target_cores",
-    "trace",
-    "emulate",
-    "allow_untested_vllm",
-)
+# vLLM has no flag that begins so: whatever does is a misspelt one of ours.
+_OUR_PREFIXES = ("--draft", "--emul", "--target-", "--num-spec", "--trace")
 
 
 def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-batch") -> None:
@@ -41,10 +31,15 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
     )
     group.add_argument("--draft-dtype", choices=DTYPES, help="default: the model's own")
     group.add_argument("--draft-quantization", metavar="METHOD")
+    group.add_argument("--draft-revision", metavar="REVISION")
     group.add_argument("--draft-max-model-len", type=int, metavar="TOKENS")
     group.add_argument("--draft-memory-share", type=float, metavar="SHARE", help="of its GPU")
     group.add_argument("--draft-kv-cache-gib", type=float, metavar="GIB")
     group.add_argument("--draft-block-size", type=int, metavar="TOKENS")
+    group.add_argument("--draft-max-num-batched-tokens", type=int, metavar="TOKENS")
+    group.add_argument("--draft-enforce-eager", action="store_true", default=None)
+    group.add_argument("--draft-start-timeout-s", type=float, metavar="SECONDS")
+    group.add_argument("--draft-reply-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--target-cores", metavar="CORES", help="CPU only, as in 0-3")
     group.add_argument("--trace", metavar="TRACE.jsonl", help="write one line per step")
     group.add_argument("--emulate", metavar="FILE.toml", help="modelled device times")
@@ -55,11 +50,34 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
 
 def read_options(args: argparse.Namespace) -> MineDraftConfig:
     """The configuration of the given flags; ConfigError names the option at fault."""
-    given = {name: getattr(args, name) for name in _FLAGS if getattr(args, name, None) is not None}
+    given = {name: value for name in option_names() if (value := getattr(args, name)) is not None}
     if given.get("mode") == "none":
         given = {name: each for name, each in given.items() if not name.startswith("draft_")}
     if given.get("mode") != "none" and "draft_model" not in given:
         raise ConfigError(
             f"minedraft: --draft-model is missing; mode {given.get('mode')!r} needs a draft model"
         )
-    return MineDraftConfig.from_mapping(given)
+    config = MineDraftConfig.from_mapping(given)
+    check_model_name("TARGET", args.target)
+    if config.drafter is not None:
+        check_model_name("draft_model", config.drafter.model)
+    return config
+
+
+def refuse_misspelt(flags: Sequence[str]) -> None:
+    """Raise ConfigError for a flag meant for vLLM that can only be one of ours, misspelt."""
+    ours = [f"--{name.replace('_', '-')}" for name in option_names()]
+    for flag in flags:
+        name = flag.partition("=")[0].replace("_", "-")
+        if not flag.startswith("--") or not name.startswith(_OUR_PREFIXES):
+            continue
+        near = difflib.get_close_matches(name, ours, n=1) or ours
+        raise ConfigError(f"minedraft: there is no flag {name}; did you mean {', '.join(near)}?")
+
+
+def require_vllm() -> None:
+    """Raise ConfigError if vLLM is not installed; it is not imported."""
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "minedraft: vLLM is not installed; install minedraft[cpu] or minedraft[gpu]"
+        )

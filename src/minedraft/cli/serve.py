@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from minedraft.cli.options import add_options, read_options
+from minedraft.cli.options import add_options, read_options, require_vllm
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -30,6 +30,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted; returns vLLM's exit code."""
     config = read_options(args)
+    require_vllm()
     from minedraft.plugin.serving import serve
 
     return serve(args.target, config, args.engine_flags)

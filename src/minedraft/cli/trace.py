@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             header, steps = read_trace(args.trace)
         _write_files(args, header, steps)
     except ImportError as error:
-        return _fail(f"--png needs matplotlib: {error}")
+        return _fail(f"--png needs matplotlib ({error}); install minedraft[plot]")
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror or error}")
     except ValueError as error:

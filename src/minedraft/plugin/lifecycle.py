@@ -38,7 +38,7 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
     assert isinstance(vllm_config, MineDraftVllmConfig)
     vllm_config.starting_drafter = StartingDrafter(
         drafter_command(DRAFTER_MODULE),
-        _settings(config, vllm_config),
+        drafter_settings(config, vllm_config),
         env=_environment(config.drafter),
     )
 
@@ -72,7 +72,8 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
     )
 
 
-def _settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[str, object]:
+def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[str, object]:
+    """What the drafter process is told, less the address that its starter adds."""
     model = vllm_config.model_config
     return {
         "parent_pid": os.getpid(),

@@ -21,7 +21,7 @@ from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from minedraft.config import MineDraftConfig
-from minedraft.errors import ConfigError
+from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER, active_options
 from minedraft.plugin.runtime import preload_openmp
 from minedraft.prompts import Prompt
@@ -62,8 +62,9 @@ def run_offline(run: OfflineRun) -> OfflineResult:
     preload_openmp()
     with tempfile.TemporaryDirectory(prefix="minedraft-trace-") as folder:
         trace = run.config.trace or str(Path(folder) / "trace.jsonl")
-        engine = _engine_arguments(replace(run, config=replace(run.config, trace=trace)))
-        llm = LLM.from_engine_args(engine)
+        run = replace(run, config=replace(run.config, trace=trace))
+        engine = _engine_arguments(run)
+        llm = _start(engine)
         try:
             begin = time.perf_counter()
             outputs = llm.generate(_inputs(llm, run), _sampling(run), use_tqdm=True)
@@ -77,6 +78,17 @@ def run_offline(run: OfflineRun) -> OfflineResult:
     return OfflineResult(rows=rows, summary=_figures(run, rows, summary, wall_s, devices))
 
 
+def _start(engine: EngineArgs) -> LLM:
+    try:
+        return LLM.from_engine_args(engine)
+    except ConfigError:
+        raise
+    # The kinds that vLLM raises for a bad argument or model, and for an engine that ends while
+    # it starts; it has printed the reason then.
+    except (ValueError, OSError, RuntimeError) as error:
+        raise MineDraftError(f"minedraft: the engine did not start: {error}") from error
+
+
 def _engine_arguments(run: OfflineRun) -> EngineArgs:
     parser = FlexibleArgumentParser(prog="minedraft generate", add_help=False)
     EngineArgs.add_cli_args(parser)
@@ -85,7 +97,10 @@ def _engine_arguments(run: OfflineRun) -> EngineArgs:
     namespace, unknown = _parse(parser, flags)
     if unknown:
         raise ConfigError(f"minedraft: neither minedraft nor vLLM's engine knows {unknown}")
-    engine = EngineArgs.from_cli_args(namespace)
+    try:
+        engine = EngineArgs.from_cli_args(namespace)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"minedraft: vLLM refuses the arguments: {error}") from error
     if current_platform.is_cpu():
         engine.enforce_eager = True
     additional = engine.additional_config

@@ -5,6 +5,7 @@ Owns the command line that vLLM gets; everything behind it is vLLM's.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Sequence
@@ -54,7 +55,12 @@ def serve(target: str, config: MineDraftConfig, flags: Sequence[str]) -> int:
     subcommand.subparser_init(subparsers)
     args = parser.parse_args(command)
     subcommand.validate(args)
-    subcommand.cmd(args)
+    try:
+        subcommand.cmd(args)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise ConfigError.bad_value("--port", args.port, "a port that nothing uses") from error
     return 0
 
 

@@ -62,7 +62,9 @@ def draw_timeline(
             f"first_ms, last_ms: no work between {window[0]:g} and {window[1]:g} ms, "
             f"the trace spans 0 to {_end_ms(steps, zero_ns):g} ms"
         )
-    _figure(header, lanes, zero_ns, window).savefig(path_png, format="png", dpi=150)
+    _figure(_title(header, steps, lanes), lanes, zero_ns, window).savefig(
+        path_png, format="png", dpi=150
+    )
 
 
 def _window_ms(
@@ -110,7 +112,7 @@ def _visible(boxes: list[Box], zero_ns: int, window: tuple[float, float]) -> lis
 
 
 def _figure(
-    header: TraceHeader, lanes: dict[str, list[Box]], zero_ns: int, window: tuple[float, float]
+    title: str, lanes: dict[str, list[Box]], zero_ns: int, window: tuple[float, float]
 ) -> Figure:
     # Not pyplot: it keeps global state and may look for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -128,7 +130,7 @@ def _figure(
     axes.set_yticks(range(len(names)), reversed(names), fontsize=12)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("time since the first work of the trace (ms)")
-    axes.set_title(_title(header), fontsize=12)
+    axes.set_title(title, fontsize=12)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -175,6 +177,9 @@ def _draw_legend(figure: Figure, kinds: set[BoxKind]) -> None:
     )
 
 
-def _title(header: TraceHeader) -> str:
+def _title(header: TraceHeader, steps: list[StepRecord], lanes: dict[str, list[Box]]) -> str:
     title = f"mode {header.mode}, k = {header.num_speculative_tokens}"
-    return f"{title} (emulated device)" if header.emulated else title
+    if header.emulated:
+        title += " (emulated device)"
+    shown = [step.step for boxes in lanes.values() for box in boxes for step in box.steps]
+    return f"{title}; steps {min(shown)} to {max(shown)} of {len(steps)}"
