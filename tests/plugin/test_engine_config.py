@@ -193,3 +193,12 @@ def test_the_device_is_quoted_as_given(pairs: dict[str, Any]) -> None:
     options = _options(pairs, draft_device="cpu:97")
     with pytest.raises(ConfigError, match="draft_device = 'cpu:97'"):
         _args(pairs, additional_config={"minedraft": options}).create_engine_config()
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_compilation_on_a_cpu_is_warned_of(
+    pairs: dict[str, Any], eager: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"minedraft": _options(pairs)}
+    _args(pairs, additional_config=options, enforce_eager=eager).create_engine_config()
+    assert ("--enforce-eager avoids it" in caplog.text) != eager

@@ -24,7 +24,7 @@ from minedraft.drafter.process import StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 from minedraft.plugin.compat import check_vllm
-from minedraft.plugin.runtime import cpu_kv_cache_default
+from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         _refuse_arguments(self, config)
         _set_arguments(self, config)
         cpu_kv_cache_default(self)
+        warn_of_cpu_compilation(self)
         vllm_config = original(self, *args, **kwargs)
         _refuse_model(vllm_config)
         vllm_config.__class__ = MineDraftVllmConfig

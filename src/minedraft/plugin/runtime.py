@@ -46,3 +46,12 @@ def cpu_kv_cache_default(engine: EngineArgs) -> None:
     if current_platform.is_cpu() and not is_sized:
         logger.info("minedraft: KV cache of 2 GiB for the target (--kv-cache-memory-bytes)")
         engine.kv_cache_memory_bytes = _CPU_KV_CACHE_BYTES
+
+
+def warn_of_cpu_compilation(engine: EngineArgs) -> None:
+    """Say that vLLM's compiled CPU code was seen to be wrong (docs/configuration.md)."""
+    if current_platform.is_cpu() and not engine.enforce_eager:
+        logger.warning(
+            "minedraft: the target will be compiled for a CPU; that was seen to give wrong "
+            "output in vLLM 0.32.0, with minedraft or without: --enforce-eager avoids it"
+        )
