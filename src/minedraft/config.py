@@ -50,7 +50,10 @@ class DrafterConfig:
     """Most tokens in one pass of the draft model; longer prompts are cut in chunks."""
     enforce_eager: bool = False
     start_timeout_s: float = 600.0
-    reply_timeout_s: float = 60.0
+    reply_timeout_s: float = 5.0
+    """Silence after which requests go on without drafts until the drafter answers."""
+    hang_timeout_s: float = 60.0
+    """Silence after which the drafter is killed and started again."""
 
     def __post_init__(self) -> None:
         check_str("draft_model", self.model)
@@ -68,6 +71,7 @@ class DrafterConfig:
         check_bool("draft_enforce_eager", self.enforce_eager)
         check_number("draft_start_timeout_s", self.start_timeout_s, 0.0, 86_400.0, low_open=True)
         check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)
+        check_number("draft_hang_timeout_s", self.hang_timeout_s, 0.0, 86_400.0, low_open=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

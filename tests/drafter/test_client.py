@@ -29,7 +29,7 @@ NONE, PENDING, READY = DraftState.NONE, DraftState.PENDING, DraftState.READY
 
 @pytest.fixture
 def client(connection: Any) -> DrafterClient:
-    return DrafterClient(connection, k=K, reply_timeout_s=TIMEOUT_S)
+    return DrafterClient(connection, k=K, reply_timeout_s=TIMEOUT_S, hang_timeout_s=TIMEOUT_S)
 
 
 def _answer(ticket: int, *drafts: Draft) -> Drafts:
@@ -456,6 +456,175 @@ def test_a_question_that_is_not_sent_yet_is_not_overdue(client: DrafterClient, c
     assert client.available
 
 
+# -- a drafter that is late ----------------------------------------------------------
+
+LATE_S = 5.0
+
+
+@pytest.fixture
+def patient(connection: Any) -> DrafterClient:
+    """A client that goes on without drafts long before it gives the drafter up."""
+    return DrafterClient(connection, k=K, reply_timeout_s=LATE_S, hang_timeout_s=TIMEOUT_S)
+
+
+def test_a_late_drafter_is_not_waited_for_but_kept(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    names = _asked(patient, 3, 5)
+    begin = clock.now
+    assert patient.wait(names, 50.0), "nobody waits longer than the reply timeout"
+    assert clock.now - begin == pytest.approx(LATE_S, abs=0.5)
+    assert not patient.available
+    assert not connection.is_killed
+    assert [patient.state(name) for name in names] == [NONE, NONE]
+    assert (patient.counters.delays, patient.counters.losses) == (1, 0)
+
+
+def test_a_late_drafter_is_told_all_but_asked_nothing(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    (name,) = _asked(patient, 3)
+    clock.now += LATE_S + 1
+    patient.collect()
+    patient.commit(name, [1])
+    patient.follow("late", [7])
+    patient.ask([name, "late"])
+    patient.flush()
+    update = connection.channel.sent[-1]
+    assert update.commits == [Commit(name, 1, 3, [1])]
+    assert update.adds == [Add("late", 2, [7])]
+    assert update.wants == []
+
+
+def test_a_late_answer_is_dropped_and_ends_the_delay(
+    patient: DrafterClient, connection: Any, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (name,) = _asked(patient, 3)
+    clock.now += LATE_S + 1
+    patient.collect()
+    caplog.clear()
+    connection.channel.inbox.append(_answer(1, Draft(name, 1, 3, [1, 2])))
+    with caplog.at_level(logging.WARNING, logger="minedraft"):
+        patient.collect()
+    assert caplog.text == ""
+    assert patient.available
+    assert patient.draft_of(name, 3) is None
+    patient.ask([name])
+    patient.flush()
+    connection.channel.inbox.append(_answer(2, Draft(name, 1, 3, [3, 4])))
+    patient.collect()
+    assert _tokens(patient, name, 3) == [3, 4]
+
+
+def test_a_drafter_that_stays_silent_is_lost_at_last(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    names = _asked(patient, 3)
+    clock.now += LATE_S + 1
+    patient.collect()
+    patient.commit(names[0], [1])
+    patient.flush()
+    clock.now += TIMEOUT_S
+    patient.collect()
+    assert connection.is_killed
+    assert patient.counters.losses == 1
+    _check_lost(patient, connection, names)
+
+
+# -- a drafter that comes back -------------------------------------------------------
+
+
+class FakeRevival:
+    """Gives the connection that `ready` holds, once."""
+
+    def __init__(self) -> None:
+        self.lost: list[Any] = []
+        self.ready: Any = None
+        self.num_proven = 0
+        self.is_closed = False
+
+    def begin(self, lost: Any) -> None:
+        self.lost.append(lost)
+
+    def poll(self) -> Any:
+        ready, self.ready = self.ready, None
+        return ready
+
+    def proven(self) -> None:
+        self.num_proven += 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def revival() -> FakeRevival:
+    return FakeRevival()
+
+
+@pytest.fixture
+def mortal(connection: Any, revival: Any) -> DrafterClient:
+    return DrafterClient(connection, k=K, reply_timeout_s=1e9, hang_timeout_s=1e9, revival=revival)
+
+
+def test_a_drafter_that_comes_back_knows_nobody_until_it_is_told(
+    mortal: DrafterClient, revival: FakeRevival, connection: Any, new_connection: Callable[[], Any]
+) -> None:
+    (name,) = _asked(mortal, 3)
+    connection.process.returncode = -9
+    mortal.collect()
+    assert revival.lost == [connection]
+    mortal.commit(name, [1, 2])
+    mortal.collect()
+    assert not mortal.available
+    revival.ready = fresh = new_connection()
+    mortal.collect()
+    assert mortal.available
+    assert (mortal.counters.losses, mortal.counters.returns) == (1, 1)
+    assert not mortal.follows(name)
+    mortal.follow(name, [7] * 5)
+    mortal.commit(name, [8])
+    mortal.ask([name])
+    mortal.flush()
+    (update,) = fresh.channel.sent
+    assert update.adds == [Add(name, 2, [7] * 5)]
+    assert update.commits == [Commit(name, 2, 5, [8])]
+    assert revival.num_proven == 0
+    fresh.channel.inbox.append(_answer(2, Draft(name, 2, 6, [4])))
+    mortal.collect()
+    assert _tokens(mortal, name, 6) == [4]
+    assert revival.num_proven == 1
+
+
+def test_answers_of_the_life_before_reach_nobody(
+    mortal: DrafterClient, revival: FakeRevival, connection: Any, new_connection: Callable[[], Any]
+) -> None:
+    (name,) = _asked(mortal, 3)
+    connection.process.returncode = -9
+    mortal.collect()
+    revival.ready = fresh = new_connection()
+    mortal.collect()
+    mortal.follow(name, [7] * 3)
+    mortal.ask([name])
+    mortal.flush()
+    fresh.channel.inbox.append(_answer(1, Draft(name, 1, 3, [1])))
+    mortal.collect()
+    assert mortal.state(name) is PENDING
+    assert mortal.draft_of(name, 3) is None
+
+
+def test_close_ends_a_drafter_on_its_way_up(
+    mortal: DrafterClient, revival: FakeRevival, connection: Any, new_connection: Callable[[], Any]
+) -> None:
+    connection.process.returncode = -9
+    mortal.collect()
+    mortal.close()
+    revival.ready = new_connection()
+    mortal.collect()
+    assert revival.is_closed
+    assert not mortal.available
+
+
 def test_close_ends_the_drafter(client: DrafterClient, connection: Any) -> None:
     client.follow("a", [7])
     client.close()
@@ -494,7 +663,7 @@ class ClientMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.connection = type(self).new_connection()
-        self.client = DrafterClient(self.connection, k=K, reply_timeout_s=1e9)
+        self.client = DrafterClient(self.connection, k=K, reply_timeout_s=1e9, hang_timeout_s=1e9)
         self.truth: dict[str, tuple[int, int]] = {}
         self.count = 0
         self.tickets = 0
@@ -603,7 +772,7 @@ class PairMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.connection = type(self).new_connection()
-        self.client = DrafterClient(self.connection, k=K, reply_timeout_s=1e9)
+        self.client = DrafterClient(self.connection, k=K, reply_timeout_s=1e9, hang_timeout_s=1e9)
         self.device = type(self).new_device(num_kv_blocks=40, max_num_batched_tokens=24)
         self.book = DraftBook(self.device)
         self.truth: dict[str, list[int]] = {}

@@ -164,6 +164,34 @@ def test_a_lost_drafter_costs_no_token(mode: str, pairs: dict[str, Any]) -> None
     assert not last.scheduled_spec_decode_tokens
 
 
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_drafter_that_comes_and_goes_costs_no_token(
+    mode: str, seed: int, pairs: dict[str, Any]
+) -> None:
+    rng = random.Random(seed)
+    config = make_vllm_config(pairs["high"].target, mode, max_num_batched_tokens=64)
+    engine = FakeEngine(config, num_blocks=30, seed=seed)
+    wanted = {f"r{i}": (_prompt(rng), rng.randrange(20, 120)) for i in range(24)}
+    for name, (prompt, count) in wanted.items():
+        engine.add(name, prompt, count)
+        for _ in range(rng.randrange(8)):
+            engine.step()
+        if rng.random() < 0.5:
+            engine.connection.is_dead = True
+        elif rng.random() < 0.7:
+            engine.is_reviving = True
+    engine.is_reviving = True
+    for _ in range(20):
+        engine.step()
+    returned = engine.scheduler._source.counters.returns
+    drafted = engine.scheduler._source.counters.draft_tokens
+    engine.run()
+    _check(engine, wanted)
+    assert returned >= 2
+    assert engine.scheduler._source.counters.draft_tokens > drafted, "it drafts again"
+
+
 def test_no_step_is_smaller_than_it_must_be_without_a_drafter(pairs: dict[str, Any]) -> None:
     engine = FakeEngine(make_vllm_config(pairs["high"].target, "two-batch"))
     for index in range(8):

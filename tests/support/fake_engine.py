@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +178,16 @@ class FakeEngine:
             log_stats=False,
         )
         k = vllm_config.num_speculative_tokens
-        self.connection = FakeConnection(random.Random(seed), accuracy, k)
+        self._new_connection = partial(FakeConnection, random.Random(seed), accuracy, k)
+        self.connection = self._new_connection()
+        self.is_reviving = False
         if k:
             self.scheduler._source = DrafterClient(
                 self.connection,  # type: ignore[arg-type]
                 k=k,
                 reply_timeout_s=60.0,
+                hang_timeout_s=60.0,
+                revival=self,  # type: ignore[arg-type]
             )
         self.target = FakeTarget({})
         self.finished: dict[str, list[int]] = {}
@@ -192,6 +197,24 @@ class FakeEngine:
         hash_fn = get_hash_fn_by_name("sha256")
         init_none_hash(hash_fn)
         self._hasher = get_request_block_hasher(BLOCK, hash_fn)
+
+    # -- the revival of a lost drafter -----------------------------------------------
+
+    def begin(self, lost: FakeConnection) -> None:
+        assert lost.is_dead
+
+    def poll(self) -> FakeConnection | None:
+        """A new drafter, if the test says that one comes back."""
+        if not self.is_reviving:
+            return None
+        self.is_reviving = False
+        self.connection = self._new_connection()
+        return self.connection
+
+    def proven(self) -> None:
+        pass
+
+    # -- the run ---------------------------------------------------------------------
 
     def add(
         self,

@@ -40,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
     group.add_argument("--draft-enforce-eager", action="store_true", default=None)
     group.add_argument("--draft-start-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--draft-reply-timeout-s", type=float, metavar="SECONDS")
+    group.add_argument("--draft-hang-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--target-cores", metavar="CORES", help="CPU only, as in 0-3")
     group.add_argument("--trace", metavar="TRACE.jsonl", help="write one line per step")
     group.add_argument("--emulate", metavar="FILE.toml", help="modelled device times")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from minedraft.drafter.book import DraftBook
-from minedraft.drafter.client import DraftCounters, DrafterClient, DraftSource, NoDrafter
+from minedraft.drafter.client import DrafterClient
 from minedraft.drafter.device import DeviceInfo, DraftDevice, Row
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
 from minedraft.drafter.process import (
     Connection,
+    DrafterLauncher,
     StartingDrafter,
     die_with_parent,
     drafter_command,
 )
 from minedraft.drafter.request import DraftedRequest
+from minedraft.drafter.revival import Revival
+from minedraft.drafter.source import DraftCounters, DraftSource, NoDrafter
 
 __all__ = [
     "Connection",
@@ -24,9 +27,11 @@ __all__ = [
     "DraftSource",
     "DraftedRequest",
     "DrafterClient",
+    "DrafterLauncher",
     "DrafterLoop",
     "EmulatedDraftDevice",
     "NoDrafter",
+    "Revival",
     "Row",
     "StartingDrafter",
     "die_with_parent",

@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from minedraft.drafter.process import Connection
+from minedraft.drafter.revival import Revival
+from minedraft.drafter.source import DraftCounters
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.policies.base import DraftState
 from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
@@ -29,16 +30,6 @@ class _Followed:
     ticket: int | None = None
     draft: Draft | None = None
     origin: Drafts | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class DraftCounters:
-    """What the drafter did so far."""
-
-    tickets: int = 0
-    drafts: int = 0
-    draft_tokens: int = 0
-    stale_drafts: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,15 +55,27 @@ class _Outbox:
 class DrafterClient:
     """Follows requests on behalf of the scheduler. Not thread-safe.
 
-    Messages are collected and sent together by `flush`. When the drafter dies, is silent
-    too long or breaks the protocol, `available` turns False, every awaited draft counts as
-    absent, and requests go on without drafts.
+    Messages are collected and sent together by `flush`. A drafter that owes an answer and is
+    silent for `reply_timeout_s` is late: every awaited draft counts as absent and nothing is
+    asked until it speaks again. One that is silent for `hang_timeout_s`, dies or breaks the
+    protocol is lost: it is killed, and started again by `revival` if there is one. In both
+    cases `available` is False, and requests go on without drafts.
     """
 
-    def __init__(self, connection: Connection, *, k: int, reply_timeout_s: float) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        k: int,
+        reply_timeout_s: float,
+        hang_timeout_s: float,
+        revival: Revival | None = None,
+    ) -> None:
         self._connection = connection
         self._k = k
         self._reply_timeout_s = reply_timeout_s
+        self._hang_timeout_s = hang_timeout_s
+        self._revival = revival
         self._followed: dict[str, _Followed] = {}
         self._asked: dict[int, tuple[str, ...]] = {}
         self._outbox = _Outbox()
@@ -80,19 +83,30 @@ class DrafterClient:
         self._last_ticket = 0
         self._sent_at: dict[int, float] = {}
         self._last_heard = time.monotonic()
-        self.available = True
+        self._late_since: float | None = None
+        self._last_late_ticket = 0
+        self._is_connected = True
         self.counters = DraftCounters()
+
+    @property
+    def available(self) -> bool:
+        """Whether drafts can be asked for: the drafter is there and not late."""
+        return self._is_connected and self._late_since is None
 
     # -- what happened ---------------------------------------------------------------
 
     def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
-        """Tell the drafter of a request with all of its tokens, prompt first."""
+        """Tell the drafter of a request with all of its tokens, prompt first.
+
+        A drafter that came back knows nobody: whoever sees `counters.returns` grow tells it
+        of every request again.
+        """
         self.release(request_id)
         self._last_version += 1
         self._followed[request_id] = _Followed(
             version=self._last_version, committed_len=len(token_ids)
         )
-        if self.available:
+        if self._is_connected:
             self._outbox.adds.append(Add(request_id, self._last_version, list(token_ids)))
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
@@ -100,7 +114,7 @@ class DrafterClient:
         followed = self._followed.get(request_id)
         if followed is None or not token_ids:
             return
-        if self.available:
+        if self._is_connected:
             self._outbox.commits.append(
                 Commit(request_id, followed.version, followed.committed_len, list(token_ids))
             )
@@ -110,7 +124,7 @@ class DrafterClient:
     def release(self, request_id: str) -> None:
         """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
         followed = self._followed.pop(request_id, None)
-        if followed is None or not self.available:
+        if followed is None or not self._is_connected:
             return
         if self._outbox.drop_add(request_id):
             return
@@ -134,7 +148,7 @@ class DrafterClient:
     def flush(self) -> None:
         """Send what was collected."""
         outbox, self._outbox = self._outbox, _Outbox()
-        if not outbox or not self.available:
+        if not outbox or not self._is_connected:
             return
         for want in outbox.wants:
             self._sent_at[want.ticket] = time.monotonic()
@@ -182,8 +196,10 @@ class DrafterClient:
     # -- what comes back -------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take in every answer that is here."""
-        while self.available and (answer := self._receive(0.0)) is not None:
+        """Take in every answer that is here, and a drafter that came back."""
+        if not self._is_connected:
+            self._revive()
+        while self._is_connected and (answer := self._receive(0.0)) is not None:
             self._accept(answer)
 
     def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
@@ -199,9 +215,12 @@ class DrafterClient:
         return not self._any_pending(request_ids)
 
     def close(self) -> None:
-        """End the drafter."""
-        self.available = False
+        """End the drafter, for good."""
+        self._is_connected = False
         self._connection.close()
+        if self._revival is not None:
+            self._revival.close()
+            self._revival = None
 
     def _any_pending(self, request_ids: Collection[str]) -> bool:
         return any(self.state(each) is DraftState.PENDING for each in request_ids)
@@ -216,6 +235,7 @@ class DrafterClient:
             self._check_alive()
             return None
         self._last_heard = time.monotonic()
+        self._late_since = None
         if isinstance(message, Drafts):
             return message
         self._lose(f"it sent {message!r} when drafts were expected")
@@ -224,14 +244,41 @@ class DrafterClient:
     def _check_alive(self) -> None:
         if not self._connection.is_alive():
             self._lose(f"the process ended with code {self._connection.process.returncode}")
-        elif self._sent_at:
-            since = max(self._last_heard, min(self._sent_at.values()))
-            if time.monotonic() - since > self._reply_timeout_s:
-                self._lose(f"it did not answer for {self._reply_timeout_s:g} s")
+        elif (since := self._silent_since()) is not None:
+            silence_s = time.monotonic() - since
+            if silence_s > self._hang_timeout_s:
+                self._lose(f"it did not answer for {self._hang_timeout_s:g} s")
+            elif silence_s > self._reply_timeout_s and self._late_since is None:
+                self._note_late(since)
+
+    def _silent_since(self) -> float | None:
+        """Since when it owes an answer and says nothing; None if it owes none."""
+        if self._late_since is not None:
+            return self._late_since
+        return max(self._last_heard, min(self._sent_at.values())) if self._sent_at else None
+
+    def _note_late(self, since: float) -> None:
+        logger.warning(
+            "minedraft: no drafts for %g s; requests go on without until the drafter answers",
+            self._reply_timeout_s,
+        )
+        self._late_since = since
+        self._last_late_ticket = self._last_ticket
+        self.counters.delays += 1
+        self._forget_questions()
+
+    def _forget_questions(self) -> None:
+        self._asked.clear()
+        self._sent_at.clear()
+        self._outbox.wants.clear()
+        for followed in self._followed.values():
+            followed.ticket = followed.draft = followed.origin = None
 
     def _accept(self, answer: Drafts) -> None:
         asked = self._asked.pop(answer.ticket, None)
         self._sent_at.pop(answer.ticket, None)
+        if asked is None and answer.ticket <= self._last_late_ticket:
+            return
         if asked is None:
             logger.warning("minedraft: an answer to ticket %d, which is not open", answer.ticket)
             return
@@ -268,111 +315,28 @@ class DrafterClient:
         followed.origin = answer
         self.counters.drafts += 1
         self.counters.draft_tokens += len(followed.draft.token_ids)
+        if followed.draft.token_ids and self._revival is not None:
+            self._revival.proven()
 
     def _lose(self, reason: str) -> None:
         logger.error("minedraft: the drafter is lost (%s); requests go on without drafts", reason)
-        self.available = False
+        self._is_connected = False
+        self._late_since = None
+        self.counters.losses += 1
         # A drafter that is silent or confused would keep its device.
         self._connection.kill()
-        self._asked.clear()
-        self._sent_at.clear()
+        self._forget_questions()
         self._outbox = _Outbox()
-        for followed in self._followed.values():
-            followed.ticket = followed.draft = followed.origin = None
+        if self._revival is not None:
+            self._revival.begin(self._connection)
 
-
-class NoDrafter:
-    """The client of an engine that decodes without drafts: it knows nothing and asks nothing."""
-
-    available = False
-
-    def __init__(self) -> None:
-        self.counters = DraftCounters()
-
-    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
-        """Nothing to do."""
-
-    def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
-        """Nothing to do."""
-
-    def release(self, request_id: str) -> None:
-        """Nothing to do."""
-
-    def ask(self, request_ids: Sequence[str]) -> None:
-        """Nothing to do."""
-
-    def flush(self) -> None:
-        """Nothing to do."""
-
-    def follows(self, request_id: str) -> bool:
-        """Always True: nobody is treated apart where nobody is drafted."""
-        return True
-
-    def state(self, request_id: str) -> DraftState:
-        """Always NONE."""
-        return DraftState.NONE
-
-    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
-        """Always None."""
-        return None
-
-    def collect(self) -> None:
-        """Nothing to do."""
-
-    def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
-        """Nobody is awaited."""
-        return True
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class DraftSource(Protocol):
-    """What a scheduler needs of either client."""
-
-    available: bool
-    counters: DraftCounters
-
-    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
-        """See DrafterClient."""
-        ...
-
-    def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
-        """See DrafterClient."""
-        ...
-
-    def release(self, request_id: str) -> None:
-        """See DrafterClient."""
-        ...
-
-    def ask(self, request_ids: Sequence[str]) -> None:
-        """See DrafterClient."""
-        ...
-
-    def flush(self) -> None:
-        """See DrafterClient."""
-        ...
-
-    def follows(self, request_id: str) -> bool:
-        """See DrafterClient."""
-        ...
-
-    def state(self, request_id: str) -> DraftState:
-        """See DrafterClient."""
-        ...
-
-    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
-        """See DrafterClient."""
-        ...
-
-    def collect(self) -> None:
-        """See DrafterClient."""
-        ...
-
-    def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
-        """See DrafterClient."""
-        ...
-
-    def close(self) -> None:
-        """See DrafterClient."""
-        ...
+    def _revive(self) -> None:
+        connection = None if self._revival is None else self._revival.poll()
+        if connection is None:
+            return
+        self._connection = connection
+        self._is_connected = True
+        self._last_heard = time.monotonic()
+        self._followed.clear()
+        self.counters.returns += 1
+        logger.warning("minedraft: the drafter is back; lost %d times so far", self.counters.losses)

@@ -56,8 +56,21 @@ class Connection:
         self.channel.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterLauncher:
+    """How to start the drafter, as often as it must be."""
+
+    command: tuple[str, ...]
+    settings: Mapping[str, object]
+    env: Mapping[str, str] | None = None
+
+    def start(self) -> StartingDrafter:
+        """Start it; see StartingDrafter for what is raised."""
+        return StartingDrafter(self.command, self.settings, self.env)
+
+
 class StartingDrafter:
-    """A drafter process that is on its way up; `wait` turns it into a Connection.
+    """A drafter process on its way up; `wait` or `poll` turn it into a Connection.
 
     The process is killed if this object goes before that, so that a failed start of the
     engine leaves none behind.
@@ -105,14 +118,36 @@ class StartingDrafter:
             DrafterError: the process ended, reported a failure, or said nothing for
                 `timeout_s` seconds; nothing is left behind.
         """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if (connection := self.poll(_POLL_S)) is not None:
+                return connection
+        self._give_up()
+        raise DrafterError(
+            f"minedraft: the drafter was not ready after {timeout_s:g} s; "
+            "raise draft_start_timeout_s if the model loads slowly"
+        )
+
+    def poll(self, timeout_s: float = 0.0) -> Connection | None:
+        """The connection if the Hello is here, or comes in `timeout_s` seconds.
+
+        Raises:
+            DrafterError: the process ended or reported a failure; nothing is left behind.
+        """
         try:
-            hello = _await_hello(self._process, self._channel, self._token, timeout_s)
+            hello = _read_hello(self._process, self._channel, self._token, timeout_s)
         except BaseException:
             self._give_up()
             raise
+        if hello is None:
+            return None
         self._give_up.detach()
         self._endpoint.remove()
         return Connection(process=self._process, channel=self._channel, hello=hello)
+
+    def kill(self) -> None:
+        """End the process and leave nothing behind; safe to call twice."""
+        self._give_up()
 
 
 def _give_up(
@@ -134,30 +169,25 @@ def _hand_over(process: subprocess.Popen[bytes], settings: Mapping[str, object])
         raise DrafterError("minedraft: the drafter process ended before it was set up") from error
 
 
-def _await_hello(
+def _read_hello(
     process: subprocess.Popen[bytes],
     channel: Channel[ToScheduler, ToDrafter],
     token: str,
     timeout_s: float,
-) -> Hello:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        message = channel.receive(_POLL_S)
-        if isinstance(message, Hello | Failed) and not secrets.compare_digest(message.token, token):
-            raise DrafterError("minedraft: a process with another token spoke on the socket")
-        if isinstance(message, Hello):
-            return message
-        if isinstance(message, Failed):
-            raise DrafterError(f"minedraft: the drafter did not start: {message.reason}")
-        if message is None and process.poll() is not None:
-            raise DrafterError(
-                f"minedraft: the drafter process ended with code {process.returncode} before it "
-                "was ready; its messages stand above"
-            )
-    raise DrafterError(
-        f"minedraft: the drafter was not ready after {timeout_s:g} s; "
-        "raise draft_start_timeout_s if the model loads slowly"
-    )
+) -> Hello | None:
+    message = channel.receive(timeout_s)
+    if isinstance(message, Hello | Failed) and not secrets.compare_digest(message.token, token):
+        raise DrafterError("minedraft: a process with another token spoke on the socket")
+    if isinstance(message, Hello):
+        return message
+    if isinstance(message, Failed):
+        raise DrafterError(f"minedraft: the drafter did not start: {message.reason}")
+    if message is None and process.poll() is not None:
+        raise DrafterError(
+            f"minedraft: the drafter process ended with code {process.returncode} before it "
+            "was ready; its messages stand above"
+        )
+    return None
 
 
 def end_process(process: subprocess.Popen[bytes], grace_s: float = _END_TIMEOUT_S) -> None:

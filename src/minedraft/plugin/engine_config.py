@@ -20,7 +20,7 @@ from vllm.platforms import current_platform
 
 from minedraft.config import MineDraftConfig
 from minedraft.devices import Device, parse_cores
-from minedraft.drafter.process import StartingDrafter
+from minedraft.drafter.process import DrafterLauncher, StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 from minedraft.plugin.compat import check_vllm
@@ -49,6 +49,8 @@ class MineDraftVllmConfig(VllmConfig):
 
     starting_drafter: StartingDrafter | None = None
     """The drafter between executor and scheduler; it stays in the engine's process."""
+    drafter_launcher: DrafterLauncher | None = None
+    """What starts it again."""
 
     @property
     def max_concurrent_batches(self) -> int:
@@ -65,7 +67,8 @@ class MineDraftVllmConfig(VllmConfig):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that workers get: a process handle is of no use to them."""
-        return {name: value for name, value in vars(self).items() if name != "starting_drafter"}
+        ours = ("starting_drafter", "drafter_launcher")
+        return {name: value for name, value in vars(self).items() if name not in ours}
 
 
 def active_options(vllm_config: VllmConfig) -> MineDraftConfig:

@@ -16,8 +16,10 @@ from functools import partial
 from vllm.config import VllmConfig
 
 from minedraft.config import DrafterConfig, MineDraftConfig
-from minedraft.drafter.client import DrafterClient, DraftSource, NoDrafter
-from minedraft.drafter.process import StartingDrafter, drafter_command
+from minedraft.drafter.client import DrafterClient
+from minedraft.drafter.process import DrafterLauncher, drafter_command
+from minedraft.drafter.revival import Revival
+from minedraft.drafter.source import DraftSource, NoDrafter
 from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
 
 logger = logging.getLogger(__name__)
@@ -36,11 +38,12 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
     if config.mode == "none" or config.drafter is None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
-    vllm_config.starting_drafter = StartingDrafter(
-        drafter_command(DRAFTER_MODULE),
-        drafter_settings(config, vllm_config),
+    vllm_config.drafter_launcher = DrafterLauncher(
+        command=tuple(drafter_command(DRAFTER_MODULE)),
+        settings=drafter_settings(config, vllm_config),
         env=_environment(config.drafter),
     )
+    vllm_config.starting_drafter = vllm_config.drafter_launcher.start()
 
 
 def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
@@ -52,7 +55,8 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
     config = active_options(vllm_config)
     assert isinstance(vllm_config, MineDraftVllmConfig)
     starting, vllm_config.starting_drafter = vllm_config.starting_drafter, None
-    if starting is None or config.drafter is None:
+    launcher = vllm_config.drafter_launcher
+    if starting is None or launcher is None or config.drafter is None:
         return NoDrafter()
     connection = starting.wait(config.drafter.start_timeout_s)
     logger.info(
@@ -69,6 +73,8 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
         connection,
         k=config.num_speculative_tokens,
         reply_timeout_s=config.drafter.reply_timeout_s,
+        hang_timeout_s=config.drafter.hang_timeout_s,
+        revival=Revival(launcher, config.drafter.start_timeout_s),
     )
 
 

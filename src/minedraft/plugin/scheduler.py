@@ -23,7 +23,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from minedraft.batching import Batch
-from minedraft.drafter.client import DraftSource
+from minedraft.drafter.source import DraftSource
 from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.lifecycle import open_draft_source
 from minedraft.plugin.step import Step
@@ -53,6 +53,7 @@ class MineDraftScheduler(Scheduler):
         self._idle_wait_ns = 0
         self._vocab_size = self.vllm_config.model_config.get_vocab_size()
         self._source: DraftSource = open_draft_source(self.vllm_config)
+        self._num_returns = 0
         self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
 
     # -- vLLM's entry points ---------------------------------------------------------
@@ -90,7 +91,7 @@ class MineDraftScheduler(Scheduler):
             self._source.ask(group)
         self._source.flush()
         if self._tracer is not None:
-            self._tracer.write(step, is_last=not self.requests)
+            self._tracer.write(step, self._source.counters, is_last=not self.requests)
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -128,6 +129,7 @@ class MineDraftScheduler(Scheduler):
     def _plan(self) -> StepPlan:
         """The policy's plan, after a wait for drafts if the target has nothing else to run."""
         self._source.collect()
+        self._tell_again()
         plan = self._select()
         if plan.verify or not plan.wait_for or self.pause_state is PauseState.PAUSED_ALL:
             return plan
@@ -211,9 +213,20 @@ class MineDraftScheduler(Scheduler):
 
     # -- requests coming and going ---------------------------------------------------
 
+    def _tell_again(self) -> None:
+        """Tell a drafter that came back of every request; those in flight commit later."""
+        if self._source.counters.returns == self._num_returns:
+            return
+        self._num_returns = self._source.counters.returns
+        for request in self._known.values():
+            self._tell(request)
+
     def _follow(self, request: Request) -> None:
-        """Tell the drafter of a request whose prompt the target begins."""
+        """Take in a request whose prompt the target begins, and tell the drafter of it."""
         self._known[request.request_id] = request
+        self._tell(request)
+
+    def _tell(self, request: Request) -> None:
         # A streaming-input session that stops inside accepted drafts is not rolled back by
         # vLLM: its next chunk would fail an assertion there.
         has_text = request.prompt_embeds is None and not request.mm_features

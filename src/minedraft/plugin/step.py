@@ -13,7 +13,7 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from minedraft.drafter.client import DraftSource
+from minedraft.drafter.source import DraftSource
 from minedraft.policies import StepPlan
 from minedraft.transport.messages import Drafts
 

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from vllm.config import VllmConfig
 
 from minedraft.config import MineDraftConfig
+from minedraft.drafter.source import DraftCounters
 from minedraft.plugin.step import Step
 from minedraft.trace.records import StepMode, StepRecord, TraceHeader
 from minedraft.trace.writer import TraceSink, TraceWriter
@@ -25,14 +26,14 @@ class StepTracer:
         self._k = num_speculative_tokens
         self._num_steps = 0
 
-    def write(self, step: Step, *, is_last: bool) -> None:
+    def write(self, step: Step, counters: DraftCounters, *, is_last: bool) -> None:
         """Write the record of a step whose output is back.
 
         `is_last` says that no request is left: an idle engine, which may be killed at any
         time, keeps nothing in memory.
         """
         self._num_steps += 1
-        self._sink.write(self._record(step))
+        self._sink.write(self._record(step, counters))
         if is_last:
             self._sink.flush()
 
@@ -40,7 +41,7 @@ class StepTracer:
         """Write what is buffered."""
         self._sink.close()
 
-    def _record(self, step: Step) -> StepRecord:
+    def _record(self, step: Step, counters: DraftCounters) -> StepRecord:
         scheduled = step.output.num_scheduled_tokens
         decode_tokens = sum(scheduled[each] for each in step.decodes)
         proposed, accepted = self._positions(step)
@@ -63,6 +64,7 @@ class StepTracer:
             verify_start_ns=step.verify_start_ns,
             verify_end_ns=step.verify_end_ns,
             wait_ns=step.wait_ns,
+            drafter_losses=counters.losses,
         )
 
     def _positions(self, step: Step) -> tuple[list[int], list[int]]:

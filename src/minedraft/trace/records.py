@@ -62,3 +62,5 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     verify_end_ns: int
     wait_ns: int
     """How long the scheduler waited for drafts, with nothing else to run."""
+    drafter_losses: int = 0
+    """How often the drafter was lost (dead, hung or confused) so far."""

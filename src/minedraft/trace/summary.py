@@ -60,6 +60,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the draft time during which the target was in a pass."""
     steady_overlap_fraction: float | None
     """The same for the drafts of steady steps (against all passes)."""
+    drafter_losses: int
+    """How often the drafter was lost."""
     wait_ms: float
     """Total time the scheduler waited for drafts."""
     wall_s: float | None
@@ -114,6 +116,7 @@ def summarize(header: TraceHeader, steps: list[StepRecord]) -> Summary:
         steady_ratio=_ratio(interval_ms, max_ms),
         overlap_fraction=covered_fraction(_drafts(steps), passes),
         steady_overlap_fraction=covered_fraction(_drafts(steady), passes),
+        drafter_losses=max((step.drafter_losses for step in steps), default=0),
         wait_ms=sum(step.wait_ns for step in steps) / NS_PER_MS,
         wall_s=_wall_s(passes),
     )
