@@ -23,6 +23,7 @@ from minedraft.validation import (
 )
 
 MODES = ("none", "sequential", "two-batch")
+SAMPLE_METHODS = ("greedy", "probabilistic")
 DTYPES = ("auto", "float32", "float16", "bfloat16", "half", "float")
 MAX_DRAFT_TOKENS = 64
 
@@ -48,6 +49,10 @@ class DrafterConfig:
     block_size: int | None = None
     max_num_batched_tokens: int = 2048
     """Most tokens in one pass of the draft model; longer prompts are cut in chunks."""
+    sample_method: str = "greedy"
+    """For requests with a temperature: draft the most likely tokens, or draw them."""
+    num_candidates: int = 32
+    """Most likely tokens of the draft model that a drawn draft may be."""
     enforce_eager: bool = False
     start_timeout_s: float = 600.0
     reply_timeout_s: float = 5.0
@@ -68,6 +73,8 @@ class DrafterConfig:
         )
         check_int("draft_block_size", self.block_size, 1, 2048, optional=True)
         check_int("draft_max_num_batched_tokens", self.max_num_batched_tokens, 16)
+        check_choice("draft_sample_method", self.sample_method, SAMPLE_METHODS)
+        check_int("draft_num_candidates", self.num_candidates, 1, 4096)
         check_bool("draft_enforce_eager", self.enforce_eager)
         check_number("draft_start_timeout_s", self.start_timeout_s, 0.0, 86_400.0, low_open=True)
         check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from minedraft.drafter import DeviceInfo, DraftBook, DraftedRequest, Row
+from minedraft.drafter import DeviceInfo, DraftBook, DraftedRequest, Guess, Row
 from minedraft.transport.messages import Drafts, Update
 
 VOCAB = 50
@@ -91,7 +91,7 @@ class ToyDevice:
             self._kv[request.key] = request.tokens(0, request.num_computed)
         return True
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
         assert rows
         assert len(rows) <= self.info.max_num_seqs
         assert sum(row.num_tokens for row in rows) <= self.info.max_num_batched_tokens
@@ -100,7 +100,7 @@ class ToyDevice:
         for row in rows:
             self._feed(row)
         last = [row.request for row in rows if row.is_last]
-        return {request.key: toy_next(self._kv[request.key]) for request in last}
+        return {request.key: Guess(toy_next(self._kv[request.key])) for request in last}
 
     def release(self, request: DraftedRequest) -> None:
         self.num_released += request.key in self._blocks

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minedraft.drafter import DraftedRequest, Row
+from minedraft.transport.messages import Sampling
 
 TOKEN = st.integers(0, 2)
 TOKENS = st.lists(TOKEN, max_size=8)
@@ -85,3 +86,29 @@ def test_row() -> None:
     row = Row(request=request, start=1, end=3)
     assert (row.num_tokens, row.is_last) == (2, False)
     assert Row(request=request, start=1, end=4).is_last
+
+
+@given(
+    guesses=st.lists(st.integers(0, 2), max_size=5), tokens=st.lists(st.integers(0, 2), max_size=6)
+)
+def test_what_guesses_were_drawn_from_stays_with_them(
+    guesses: list[int], tokens: list[int]
+) -> None:
+    request = DraftedRequest(
+        request_id="r", version=1, order=1, committed=[0], sampling=Sampling(1.0)
+    )
+    for guess in guesses:
+        request.add_guess(guess, bytes([guess] * 4), bytes([guess] * 4))
+    request.commit(tokens)
+    assert request.drawn_from == [(bytes([each] * 4),) * 2 for each in request.guesses]
+    candidates = request.candidates(len(request.guesses))
+    assert (candidates is None) == (not request.guesses)
+    if candidates is not None:
+        assert candidates.width == 1
+        assert candidates.token_ids == bytes(each for each in request.guesses for _ in range(4))
+
+
+def test_certain_guesses_have_no_candidates() -> None:
+    request = DraftedRequest(request_id="r", version=1, order=1, committed=[0])
+    request.add_guess(3, b"", b"")
+    assert request.candidates(1) is None

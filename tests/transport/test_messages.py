@@ -14,11 +14,13 @@ from minedraft.errors import MineDraftError, ProtocolError
 from minedraft.transport.messages import (
     PROTOCOL_VERSION,
     Add,
+    Candidates,
     Commit,
     Draft,
     Drafts,
     Failed,
     Hello,
+    Sampling,
     Shutdown,
     Update,
     Want,
@@ -77,11 +79,14 @@ TO_SCHEDULER = st.one_of(
 HELLO = Hello(token="t", pid=1, vocab_size=2, max_model_len=3, num_kv_blocks=4, block_size=5)
 UPDATE = Update(
     releases=[("r", 1)],
-    adds=[Add("a", 2, [1, 2, 3])],
+    adds=[Add("a", 2, [1, 2, 3]), Add("d", 1, [1], 2, Sampling(0.7, 5, 0.9, -3))],
     commits=[Commit("c", 3, 4, [5])],
     wants=[Want(ticket=6, request_ids=["a", "c"], num_tokens=4, may_wait=False, lead=5)],
 )
-DRAFTS = Drafts(ticket=1, drafts=[Draft("a", 1, 3, [7])], start_ns=1, end_ns=2, num_passes=3)
+CANDIDATES = Candidates(1, b"\x07\x00\x00\x00", b"\x00\x00\x80?")
+DRAFTS = Drafts(
+    ticket=1, drafts=[Draft("a", 1, 3, [7], CANDIDATES)], start_ns=1, end_ns=2, num_passes=3
+)
 
 
 @given(UPDATES)
@@ -205,7 +210,10 @@ def test_unknown_fields_are_ignored() -> None:
     """A newer end may say more within one protocol version."""
     assert decode_to_drafter(_with(UPDATE, ("new",), [1])) == UPDATE
     assert decode_to_drafter(_with(UPDATE, ("wants", 0, "new"), {"a": 1})) == UPDATE
-    assert decode_to_drafter(_with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], "new"])) == UPDATE
+    assert (
+        decode_to_drafter(_with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], None, None, "new"]))
+        == UPDATE
+    )
     assert decode_to_scheduler(_with(DRAFTS, ("new",), None)) == DRAFTS
 
 

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from minedraft.config import DTYPES, MODES, MineDraftConfig, option_names
+from minedraft.config import DTYPES, MODES, SAMPLE_METHODS, MineDraftConfig, option_names
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 
@@ -37,6 +37,8 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
     group.add_argument("--draft-kv-cache-gib", type=float, metavar="GIB")
     group.add_argument("--draft-block-size", type=int, metavar="TOKENS")
     group.add_argument("--draft-max-num-batched-tokens", type=int, metavar="TOKENS")
+    group.add_argument("--draft-sample-method", choices=SAMPLE_METHODS)
+    group.add_argument("--draft-num-candidates", type=int, metavar="TOKENS")
     group.add_argument("--draft-enforce-eager", action="store_true", default=None)
     group.add_argument("--draft-start-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--draft-reply-timeout-s", type=float, metavar="SECONDS")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minedraft.drafter.book import DraftBook
 from minedraft.drafter.client import DrafterClient
-from minedraft.drafter.device import DeviceInfo, DraftDevice, Row
+from minedraft.drafter.device import DeviceInfo, DraftDevice, Guess, Row
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
 from minedraft.drafter.process import (
@@ -30,6 +30,7 @@ __all__ = [
     "DrafterLauncher",
     "DrafterLoop",
     "EmulatedDraftDevice",
+    "Guess",
     "NoDrafter",
     "Revival",
     "Row",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minedraft.drafter.device import DraftDevice, Row
+from minedraft.drafter.device import DraftDevice, Guess, Row
 from minedraft.drafter.request import DraftedRequest
 from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
 
@@ -80,12 +80,12 @@ class DraftBook:
         budget = self._device.info.max_num_batched_tokens
         return self._prompt_rows(budget, ()) or self._lead_rows(budget)
 
-    def record(self, rows: Sequence[Row], tokens: Mapping[str, int], now_ns: int) -> None:
+    def record(self, rows: Sequence[Row], guesses: Mapping[str, Guess], now_ns: int) -> None:
         """Note the outcome of a pass, and finish the ticket if it is complete."""
         for row in rows:
             row.request.num_computed = row.end
-            if row.request.key in tokens:
-                row.request.guesses.append(tokens[row.request.key])
+            if (guess := guesses.get(row.request.key)) is not None:
+                row.request.add_guess(guess.token_id, guess.candidate_ids, guess.candidate_probs)
         ticket = self._pass_ticket
         if ticket is None:
             return
@@ -120,6 +120,8 @@ class DraftBook:
             version=add.version,
             order=self._num_added,
             committed=list(add.token_ids),
+            limit=add.limit,
+            sampling=add.sampling,
         )
 
     def _commit(self, commit: Commit) -> None:
@@ -156,9 +158,10 @@ class DraftBook:
     # -- tickets ---------------------------------------------------------------------
 
     def _goal(self, ticket: _Ticket, member: DraftedRequest) -> int:
-        """Guesses that complete a member: k, or fewer at the end of the context."""
-        room = self._device.info.max_model_len - len(member.committed)
-        return max(0, min(ticket.want.num_tokens, room))
+        """Guesses that complete a member: k, or fewer by its limit or the end of the context."""
+        wanted = ticket.want.num_tokens
+        limit = wanted if member.limit is None else member.limit
+        return max(0, min(wanted, limit, self._room(member)))
 
     def _open_members(self, ticket: _Ticket) -> list[DraftedRequest]:
         return [
@@ -194,7 +197,15 @@ class DraftBook:
                 continue
             tokens = member.guesses[: self._goal(ticket, member)]
             member.num_sent = len(tokens)
-            drafts.append(Draft(member.request_id, member.version, len(member.committed), tokens))
+            drafts.append(
+                Draft(
+                    member.request_id,
+                    member.version,
+                    len(member.committed),
+                    tokens,
+                    member.candidates(len(tokens)),
+                )
+            )
         self._answers.append(
             Drafts(
                 ticket=ticket.want.ticket,

@@ -16,7 +16,8 @@ from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import DraftCounters
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.policies.base import DraftState
-from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
+from minedraft.transport.candidates import is_sound
+from minedraft.transport.messages import Add, Commit, Draft, Drafts, Sampling, Update, Want
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ _ALIVE_POLL_S = 0.25
 class _Followed:
     version: int
     committed_len: int
+    sampling: Sampling | None = None
     ticket: int | None = None
     draft: Draft | None = None
     origin: Drafts | None = None
@@ -95,8 +97,18 @@ class DrafterClient:
 
     # -- what happened ---------------------------------------------------------------
 
-    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+    def follow(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        *,
+        limit: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
         """Tell the drafter of a request with all of its tokens, prompt first.
+
+        At most `limit` drafts are made for it at a time; with `sampling` they are drawn, and
+        come with the distribution that they were drawn from.
 
         A drafter that came back knows nobody: whoever sees `counters.returns` grow tells it
         of every request again.
@@ -104,10 +116,12 @@ class DrafterClient:
         self.release(request_id)
         self._last_version += 1
         self._followed[request_id] = _Followed(
-            version=self._last_version, committed_len=len(token_ids)
+            version=self._last_version, committed_len=len(token_ids), sampling=sampling
         )
         if self._is_connected:
-            self._outbox.adds.append(Add(request_id, self._last_version, list(token_ids)))
+            self._outbox.adds.append(
+                Add(request_id, self._last_version, list(token_ids), limit, sampling)
+            )
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
         """Report tokens that the target decided; drafts made before are void."""
@@ -309,6 +323,7 @@ class DrafterClient:
             and draft.version == followed.version
             and draft.committed_len == followed.committed_len
             and len(draft.token_ids) <= self._k
+            and is_sound(draft, followed.sampling)
         )
         self.counters.stale_drafts += draft is not None and not fits
         followed.draft = draft if fits and draft is not None else empty

@@ -1,6 +1,6 @@
 """What the drafter needs from the device that runs the draft model.
 
-Owns the Protocol and the row that a pass is made of; implementations are elsewhere.
+Owns the Protocol, the rows of a pass and the guesses that it yields; implementations are elsewhere.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ class Row:
     def is_last(self) -> bool:
         """Whether the row reaches the end of the sequence, so that it yields a guess."""
         return self.end == self.request.length
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The token that a pass yields for one row, and what it was drawn from.
+
+    `candidate_ids` (int32) and `candidate_probs` (float32) are the row of Candidates for
+    this token; both are empty if the token is the most likely one.
+    """
+
+    token_id: int
+    candidate_ids: bytes = b""
+    candidate_probs: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +79,9 @@ class DraftDevice(Protocol):
         """
         ...
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
-        """One pass over rows whose room is reserved; the greedy next token by `request.key`
-        for each row that reaches the end of its sequence."""
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+        """One pass over rows whose room is reserved; the next token by `request.key` for each
+        row that reaches the end of its sequence, drawn as `request.sampling` says."""
         ...
 
     def release(self, request: DraftedRequest) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from minedraft.drafter.device import DraftDevice, Row
+from minedraft.drafter.device import DraftDevice, Guess, Row
 from minedraft.drafter.request import DraftedRequest
 from minedraft.emulation import LatencyModel
 
@@ -40,13 +40,13 @@ class EmulatedDraftDevice:
         """As the inner device."""
         return self._inner.reserve(request, num_tokens, chunk)
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
         """As the inner device, but not faster than the model."""
         start_ns = time.monotonic_ns()
-        tokens = self._inner.run(rows)
+        guesses = self._inner.run(rows)
         pass_ms = self._model.pass_ms(sum(row.num_tokens for row in rows), len(rows))
         sleep_until_ns(start_ns + round(pass_ms * 1e6))
-        return tokens
+        return guesses
 
     def release(self, request: DraftedRequest) -> None:
         """As the inner device."""

@@ -45,8 +45,8 @@ class DrafterLoop:
         rows = self._book.next_pass(self._clock_ns())
         self._send_answers()
         if rows:
-            tokens = self._device.run(rows)
-            self._book.record(rows, tokens, self._clock_ns())
+            guesses = self._device.run(rows)
+            self._book.record(rows, guesses, self._clock_ns())
             self._send_answers()
         return bool(rows)
 

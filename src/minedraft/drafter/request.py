@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from minedraft.transport.messages import Candidates, Sampling
+
 
 @dataclass(slots=True, kw_only=True)
 class DraftedRequest:
@@ -18,7 +20,13 @@ class DraftedRequest:
     order: int
     """Rank of arrival: when the KV pool is full, the newest gives way."""
     committed: list[int]
+    limit: int | None = None
+    """Most drafts at a time; None: as many as are wanted."""
+    sampling: Sampling | None = None
+    """How guesses are drawn; None: each is the most likely token."""
     guesses: list[int] = field(default_factory=list)
+    drawn_from: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Candidate ids and probabilities of each guess, if guesses are drawn."""
     num_computed: int = 0
     """Leading tokens of the sequence whose KV is valid; always below the sequence's length."""
     num_sent: int = 0
@@ -65,7 +73,8 @@ class DraftedRequest:
             agreed += 1
         if agreed < len(token_ids):
             self.num_computed = min(self.num_computed, len(self.committed) + agreed)
-        self.guesses = self.guesses[agreed:] if agreed == len(token_ids) else []
+        kept = agreed if agreed == len(token_ids) else len(self.guesses)
+        self.guesses, self.drawn_from = self.guesses[kept:], self.drawn_from[kept:]
         self.committed.extend(token_ids)
         self.num_computed = min(self.num_computed, self.length - 1)
         self.num_sent = 0
@@ -74,4 +83,18 @@ class DraftedRequest:
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""
         self.num_computed = 0
-        self.guesses = []
+        self.guesses, self.drawn_from = [], []
+
+    def add_guess(self, token_id: int, candidate_ids: bytes, candidate_probs: bytes) -> None:
+        """Append the next guess, and what it was drawn from."""
+        self.guesses.append(token_id)
+        if self.sampling is not None:
+            self.drawn_from.append((candidate_ids, candidate_probs))
+
+    def candidates(self, count: int) -> Candidates | None:
+        """Those of the first `count` guesses; None if guesses are not drawn, or there are none."""
+        rows = self.drawn_from[:count]
+        if not rows:
+            return None
+        ids, probs = (b"".join(each) for each in zip(*rows, strict=True))
+        return Candidates(len(ids) // (4 * len(rows)), ids, probs)

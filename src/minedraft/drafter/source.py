@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from minedraft.policies.base import DraftState
-from minedraft.transport.messages import Draft, Drafts
+from minedraft.transport.messages import Draft, Drafts, Sampling
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +36,14 @@ class DraftSource(Protocol):
         """See DrafterClient."""
         ...
 
-    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+    def follow(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        *,
+        limit: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
         """See DrafterClient."""
         ...
 
@@ -92,7 +99,14 @@ class NoDrafter:
         """Always False."""
         return False
 
-    def follow(self, request_id: str, token_ids: Sequence[int]) -> None:
+    def follow(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        *,
+        limit: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
         """Nothing to do."""
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:

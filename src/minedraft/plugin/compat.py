@@ -86,6 +86,8 @@ _REQUEST_ATTRIBUTES = (
     "mm_features",
     "prompt_embeds",
     "resumable",
+    "sampling_params",
+    "structured_output_request",
     "status",
 )
 
@@ -152,6 +154,13 @@ HOOKS = (
     Hook(owner=_CORE, name="request_block_hasher"),
     Hook(owner=_RUNNER, name="requests"),
     Hook(owner=_RUNNER, name="input_batch"),
+    Hook(owner=_RUNNER, name="sampler"),
+    Hook(owner=_RUNNER, name="rejection_sampler"),
+    Hook(
+        owner="vllm.v1.sample.sampler:Sampler",
+        name="forward",
+        parameters=("logits", "sampling_metadata"),
+    ),
     Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="remove_request"),
     Hook(owner="vllm.v1.core.sched.output:SchedulerOutput", name="make_empty"),
     Hook(

@@ -18,8 +18,9 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.request import Request
 
 from minedraft.config import MAX_DRAFT_TOKENS
-from minedraft.drafter.device import DeviceInfo, Row
+from minedraft.drafter.device import DeviceInfo, Guess, Row
 from minedraft.drafter.request import DraftedRequest
+from minedraft.plugin.draft_sampler import DraftSampler, Draw, DrawPlan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,15 +38,22 @@ class _Held:
 class VllmDraftDevice:
     """A draft model as vLLM runs it, in this process.
 
-    `vllm_config` is the draft model's own. Raises whatever vLLM raises if the model cannot
-    be loaded.
+    `vllm_config` is the draft model's own; drafts are drawn from at most `num_candidates`
+    tokens, all below `target_vocab_size`. Raises whatever vLLM raises if the model cannot be
+    loaded.
     """
 
-    def __init__(self, vllm_config: VllmConfig) -> None:
+    def __init__(
+        self, vllm_config: VllmConfig, *, target_vocab_size: int, num_candidates: int
+    ) -> None:
         self._core = EngineCore(vllm_config, UniProcExecutor, log_stats=False)
         self._executor = self._core.model_executor
         self._kv = self._core.scheduler.kv_cache_manager
         self._runner: Any = self._executor.driver_worker.worker.model_runner
+        self._draws = DrawPlan(num_candidates=num_candidates, vocab_size=target_vocab_size)
+        sampler = self._runner.sampler
+        sampler.__class__ = DraftSampler
+        sampler.plan, sampler.runner = self._draws, self._runner
         self._held: dict[str, _Held] = {}
         self._finished: set[str] = set()
         self.info = DeviceInfo(
@@ -85,15 +93,27 @@ class VllmDraftDevice:
         held.num_reserved = end
         return True
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, int]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
         """See DraftDevice.run."""
         self._kv.new_step_starts()
+        self._plan_draws(rows)
         output = self._executor.execute_model(self._scheduler_output(rows))
         if output is None:
             output = self._executor.sample_tokens(None)
         sampled = output.sampled_token_ids
         last = (row.request.key for row in rows if row.is_last)
-        return {key: int(sampled[output.req_id_to_index[key]][0]) for key in last}
+        return {
+            key: self._draws.drawn.get(key) or Guess(int(sampled[output.req_id_to_index[key]][0]))
+            for key in last
+        }
+
+    def _plan_draws(self, rows: Sequence[Row]) -> None:
+        self._draws.drawn = {}
+        self._draws.wanted = {
+            row.request.key: Draw(row.request.sampling, row.end)
+            for row in rows
+            if row.is_last and row.request.sampling is not None
+        }
 
     def release(self, request: DraftedRequest) -> None:
         """See DraftDevice.release."""

@@ -91,7 +91,12 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDev
     from minedraft.plugin.draft_config import draft_vllm_config
     from minedraft.plugin.draft_model import VllmDraftDevice
 
-    device: DraftDevice = VllmDraftDevice(draft_vllm_config(settings, config))
+    assert config.drafter is not None
+    device: DraftDevice = VllmDraftDevice(
+        draft_vllm_config(settings, config),
+        target_vocab_size=settings.target_vocab_size,
+        num_candidates=config.drafter.num_candidates,
+    )
     if config.emulate is not None:
         device = EmulatedDraftDevice(device, config.emulate.draft)
     return device

@@ -24,8 +24,10 @@ from vllm.v1.request import Request, RequestStatus
 
 from minedraft.batching import Batch
 from minedraft.drafter.source import DraftSource
+from minedraft.plugin.draft_probs import CANDIDATES
 from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.lifecycle import open_draft_source
+from minedraft.plugin.request_terms import read_terms
 from minedraft.plugin.step import Step
 from minedraft.plugin.tracing import StepTracer, open_tracer
 from minedraft.policies import DraftState, NonePolicy, Policy, States, StepPlan, make_policy
@@ -203,6 +205,7 @@ class MineDraftScheduler(Scheduler):
             self._follow(self.requests[request_id])
         self._forget_gone()
         self._source.flush()
+        self._send_candidates(output)
         requests = {request_id: self.requests[request_id] for request_id in scheduled}
         self._in_flight.update(requests)
         step = Step.begin(plan, output, requests, self._decoding)
@@ -210,6 +213,16 @@ class MineDraftScheduler(Scheduler):
             step.note_drafts(self._source)
         step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0
         self._steps.append(step)
+
+    def _send_candidates(self, output: SchedulerOutput) -> None:
+        """Hand the target's workers what drawn drafts were drawn from."""
+        candidates = {}
+        for request_id, tokens in output.scheduled_spec_decode_tokens.items():
+            found = self._source.draft_of(request_id, self.requests[request_id].num_tokens)
+            if found is not None and found[0].candidates is not None:
+                candidates[request_id] = found[0].candidates.first(len(tokens))
+        if candidates:
+            setattr(output, CANDIDATES, candidates)
 
     # -- requests coming and going ---------------------------------------------------
 
@@ -227,11 +240,15 @@ class MineDraftScheduler(Scheduler):
         self._tell(request)
 
     def _tell(self, request: Request) -> None:
-        # A streaming-input session that stops inside accepted drafts is not rolled back by
-        # vLLM: its next chunk would fail an assertion there.
-        has_text = request.prompt_embeds is None and not request.mm_features
-        if has_text and not request.resumable:
-            self._source.follow(request.request_id, request.all_token_ids)
+        drafter = self._config.drafter
+        terms = None if drafter is None else read_terms(request, drafter)
+        if terms is not None:
+            self._source.follow(
+                request.request_id,
+                request.all_token_ids,
+                limit=terms.limit,
+                sampling=terms.sampling,
+            )
 
     def _committed(self, step: Step) -> dict[str, list[int]]:
         """New tokens of each request of a step, as vLLM kept them (stops cut off the rest)."""

@@ -7,9 +7,11 @@ state.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import torch
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import ModelRunnerOutput
@@ -19,6 +21,8 @@ from minedraft.config import MineDraftConfig
 from minedraft.drafter.emulated import sleep_until_ns
 from minedraft.emulation import LatencyModel
 from minedraft.plugin.cpu_kernels import register_expand
+from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
+from minedraft.transport.messages import Candidates
 
 if TYPE_CHECKING or not current_platform.is_cpu():
     from vllm.v1.worker.gpu_worker import Worker
@@ -34,17 +38,23 @@ class TimedOutput(ModelRunnerOutput):
     end_ns: int
 
 
-class DraftlessSampler(RejectionSampler):
-    """vLLM's rejection sampler, which leaves steps without any draft to the plain sampler.
+class MineDraftRejectionSampler(RejectionSampler):
+    """vLLM's rejection sampler, told what drawn drafts were drawn from.
 
-    With a speculative method configured vLLM 0.32 sends every step through rejection
-    sampling; one without drafts, with top_k and no top_p, then takes the maximum of an empty
-    tensor and ends the engine. This can go when vLLM samples such steps plainly.
+    It also leaves steps without any draft to the plain sampler: with a speculative method
+    configured vLLM 0.32 sends every step through rejection sampling; one without drafts,
+    with top_k and no top_p, then takes the maximum of an empty tensor and ends the engine.
+    That can go when vLLM samples such steps plainly.
     """
+
+    draft_probs_of: Callable[[Any, int], torch.Tensor | None]
+    """Set by the worker: from metadata and vocabulary size to draft probabilities."""
 
     def forward(self, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
         """As the base class; its result for a step without drafts, by the plain sampler."""
         if metadata.max_spec_len > 0:
+            if draft_probs is None and not sampling_metadata.all_greedy:
+                draft_probs = self.draft_probs_of(metadata, logits.shape[-1])
             return super().forward(metadata, draft_probs, logits, sampling_metadata)
         rows = logits[metadata.bonus_logits_indices]
         return self.sampler(logits=rows, sampling_metadata=sampling_metadata)
@@ -61,6 +71,7 @@ class MineDraftWorker(Worker):
         options = vllm_config.additional_config["minedraft"]
         emulate = MineDraftConfig.from_mapping(options).emulate
         self._latency: LatencyModel | None = None if emulate is None else emulate.target
+        self._candidates: Mapping[str, Candidates] = {}
         self._start_ns = 0
         self._deadline_ns = 0
 
@@ -68,13 +79,15 @@ class MineDraftWorker(Worker):
         """As vLLM; then steps without drafts get the plain sampler, and a CPU a right kernel."""
         super().load_model(*args, **kwargs)
         register_expand()
-        sampler = getattr(self.model_runner, "rejection_sampler", None)
+        sampler: Any = getattr(self.model_runner, "rejection_sampler", None)
         if type(sampler) is RejectionSampler:
-            sampler.__class__ = DraftlessSampler
+            sampler.__class__ = MineDraftRejectionSampler
+            sampler.draft_probs_of = self._draft_probs
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         """As vLLM; notes when the pass began."""
         self._start_ns = self._deadline_ns = time.monotonic_ns()
+        self._candidates = getattr(scheduler_output, CANDIDATES, {})
         if self._latency is not None:
             pass_ms = self._latency.pass_ms(
                 scheduler_output.total_num_scheduled_tokens,
@@ -82,6 +95,18 @@ class MineDraftWorker(Worker):
             )
             self._deadline_ns += round(pass_ms * 1e6)
         return super().execute_model(scheduler_output)
+
+    def _draft_probs(self, metadata: Any, vocab_size: int) -> torch.Tensor | None:
+        """For the step that runs; None if every draft in it was certain."""
+        if not self._candidates:
+            return None
+        return dense_draft_probs(
+            self._candidates,
+            self.model_runner.input_batch.req_ids,
+            metadata.num_draft_tokens,
+            metadata.draft_token_ids,
+            vocab_size,
+        )
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """As vLLM; the pass is not over before its modelled time."""

@@ -13,7 +13,7 @@ import msgspec
 
 from minedraft.errors import ProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1)]
@@ -42,6 +42,35 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     reason: str
 
 
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """How the drafts of one request are drawn from the draft model's distribution."""
+
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+    top_k: Count = 0
+    """Most likely tokens to draw from; 0: no limit."""
+    top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    seed: int | None = None
+    """With a seed, a draft depends on seed, position and distribution alone."""
+
+
+class Candidates(msgspec.Struct, frozen=True, array_like=True):
+    """The distribution q of every draft token of a Draft: exact, because all else has none.
+
+    Both arrays are [number of draft tokens, `width`], row by row, little-endian.
+    """
+
+    width: Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+    token_ids: bytes
+    """int32."""
+    probs: bytes
+    """float32; a row adds up to 1 within rounding."""
+
+    def first(self, count: int) -> Candidates:
+        """Those of the first `count` draft tokens."""
+        end = 4 * self.width * count
+        return Candidates(self.width, self.token_ids[:end], self.probs[:end])
+
+
 class Add(msgspec.Struct, frozen=True, array_like=True):
     """A request to follow from now on: all of its tokens so far."""
 
@@ -49,6 +78,10 @@ class Add(msgspec.Struct, frozen=True, array_like=True):
     version: Count
     """Tells lives of one id apart: an id may be used again, and a preempted request resumes."""
     token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1)]
+    limit: Count | None = None
+    """Most drafts at a time for this request; None: as many as are wanted."""
+    sampling: Sampling | None = None
+    """None: drafts are the draft model's most likely tokens."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -96,6 +129,8 @@ class Draft(msgspec.Struct, frozen=True, array_like=True):
     version: Count
     committed_len: Count
     token_ids: list[TokenId]
+    candidates: Candidates | None = None
+    """None: every draft token was certain (q is one-hot)."""
 
 
 class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
