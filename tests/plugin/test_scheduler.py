@@ -307,3 +307,19 @@ def test_up_to_the_last_position(mode: str, limit: int, pairs: dict[str, Any]) -
         engine.add(name, prompt, limit - len(prompt))
     engine.run()
     _check(engine, {name: (each, limit - len(each)) for name, each in prompts.items()})
+
+
+def test_no_step_with_drafts_crosses_min_tokens(mode: str, pairs: dict[str, Any]) -> None:
+    """vLLM would keep stop tokens out of the bonus token of such a step."""
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, mode), accuracy=1.0)
+    requests = {
+        f"r{i}": engine.add(f"r{i}", [i, 2, 3], 40, sampling={"min_tokens": 10 + i})
+        for i in range(8)
+    }
+    while engine.scheduler.has_requests():
+        before = {name: each.num_output_tokens for name, each in requests.items()}
+        step = engine.step()
+        for name, drafts in (step.scheduled_spec_decode_tokens if step else {}).items():
+            least = 10 + int(name[1:])
+            assert before[name] >= least or before[name] + len(drafts) < least
+    _check(engine, {name: ([int(name[1:]), 2, 3], 40) for name in requests})

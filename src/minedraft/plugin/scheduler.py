@@ -180,6 +180,7 @@ class MineDraftScheduler(Scheduler):
             request = self._decoding[request_id]
             found = self._source.draft_of(request_id, request.num_tokens)
             tokens = [] if found is None else _known_tokens(found[0].token_ids, self._vocab_size)
+            tokens = _short_of_min_tokens(tokens, request)
             request.spec_token_ids = self.structured_output_manager.validate_tokens(request, tokens)
 
     def _hold_back(self, plan: StepPlan) -> None:
@@ -316,3 +317,14 @@ def _known_tokens(token_ids: list[int], vocab_size: int) -> list[int]:
     """Drafts up to the first that the target has no vocabulary entry for."""
     cut = next((at for at, token in enumerate(token_ids) if token >= vocab_size), len(token_ids))
     return token_ids[:cut]
+
+
+def _short_of_min_tokens(token_ids: list[int], request: Request) -> list[int]:
+    """Drafts after which the request would still be too short to stop, if it is so now.
+
+    vLLM 0.32 masks stop tokens in the token after all drafts by the length before them, so
+    that a step across `min_tokens` could not stop there. This can go when it counts drafts.
+    """
+    assert request.sampling_params is not None
+    missing = request.sampling_params.min_tokens - request.num_output_tokens
+    return token_ids[: missing - 1] if missing > 0 else token_ids

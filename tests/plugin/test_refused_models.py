@@ -1,0 +1,152 @@
+"""Models that cannot work as target or drafter are refused before any weights are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minedraft
+from minedraft import ConfigError
+from minedraft.models.tokenizer import build_tokenizer
+from variants import padded_vocabulary
+
+pytestmark = pytest.mark.vllm
+
+
+def _folder(folder: Path, config: Any) -> Path:
+    """A model without weights."""
+    config.save_pretrained(folder)
+    build_tokenizer(512, model_max_length=256).save_pretrained(folder)
+    return folder
+
+
+def _mamba(folder: Path) -> Path:
+    from transformers import MambaConfig
+
+    config = MambaConfig(
+        architectures=["MambaForCausalLM"], vocab_size=512, hidden_size=64, num_hidden_layers=2
+    )
+    return _folder(folder, config)
+
+
+def _hybrid(folder: Path) -> Path:
+    from transformers import JambaConfig
+
+    config = JambaConfig(
+        architectures=["JambaForCausalLM"],
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=8,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_experts=1,
+        num_experts_per_tok=1,
+        use_mamba_kernels=False,
+    )
+    return _folder(folder, config)
+
+
+def _whisper(folder: Path) -> Path:
+    from transformers import WhisperConfig
+
+    config = WhisperConfig(
+        architectures=["WhisperForConditionalGeneration"],
+        vocab_size=512,
+        d_model=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+    )
+    return _folder(folder, config)
+
+
+MODELS = {"mamba": _mamba, "hybrid": _hybrid, "encoder-decoder": _whisper}
+
+
+def _create(model: Path, pairs: dict[str, Any], **more: Any) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    options = {"draft_model": str(pairs["high"].draft)}
+    args = EngineArgs(
+        model=str(model),
+        dtype="float32",
+        max_model_len=256,
+        skip_tokenizer_init=True,
+        **more,
+        **minedraft.engine_args(**options),
+    )
+    return args.create_engine_config()
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("mamba", "models of attention layers only"),
+        ("hybrid", "models of attention layers only"),
+        ("encoder-decoder", "decoder-only models"),
+    ],
+)
+def test_targets(kind: str, says: str, pairs: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        _create(MODELS[kind](tmp_path / kind), pairs)
+
+
+def test_pooling_targets(pairs: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="runner = 'pooling'"):
+        _create(pairs["high"].target, pairs, runner="pooling")
+
+
+def _draft_config(draft: Path, target: Path, **more: Any) -> Any:
+    from minedraft.config import MineDraftConfig
+    from minedraft.plugin.draft_config import draft_vllm_config
+    from minedraft.plugin.drafter_main import DrafterSettings
+
+    config = MineDraftConfig.from_mapping({"draft_model": str(draft), "draft_dtype": "float32"})
+    settings = DrafterSettings(
+        **{
+            "address": "",
+            "token": "",
+            "parent_pid": 0,
+            "options": config.to_mapping(),
+            "target_max_model_len": 256,
+            "target_tokenizer": str(target),
+            "target_vocab_size": 512,
+            "max_num_seqs": 8,
+            "trust_remote_code": False,
+            "seed": 0,
+            **more,
+        }
+    )
+    return draft_vllm_config(settings, config)
+
+
+def test_a_draft_model_with_another_tokenizer(pairs: dict[str, Any], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    build_tokenizer(300, model_max_length=256).save_pretrained(other)
+    with pytest.raises(ConfigError, match="its tokenizer differs"):
+        _draft_config(pairs["high"].draft, other)
+
+
+def test_a_draft_model_with_a_smaller_vocabulary(pairs: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="512 vocabulary entries; allowed: at least"):
+        _draft_config(pairs["high"].draft, pairs["high"].target, target_vocab_size=544)
+
+
+def test_a_draft_model_with_a_larger_vocabulary_is_allowed(
+    pairs: dict[str, Any], tmp_path: Path
+) -> None:
+    draft = padded_vocabulary(pairs["high"].draft, tmp_path / "padded", 32)
+    assert _draft_config(draft, pairs["high"].target).model_config.get_vocab_size() == 544
+
+
+@pytest.mark.parametrize("kind", ["mamba", "hybrid"])
+def test_a_draft_model_with_recurrent_layers(
+    kind: str, pairs: dict[str, Any], tmp_path: Path
+) -> None:
+    draft = MODELS[kind](tmp_path / kind)
+    with pytest.raises(ConfigError, match=r"draft_model = .* models of attention layers only"):
+        _draft_config(draft, pairs["high"].target)
