@@ -1,0 +1,74 @@
+"""The command behind scripts/fuzz.
+
+Owns its flags; the work is `campaign`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fuzzing.campaign import campaign
+from fuzzing.generate import SETTINGS, any_engine, generate
+from fuzzing.lab import Lab, open_lab
+from fuzzing.plan import FAULTS, RunPlan
+
+_RETRIES = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the flags ask for; 1 if anything is wrong with any run."""
+    args = _parser().parse_args(arguments)
+    logging.disable(logging.ERROR)
+    say = partial(print, flush=True)
+    with open_lab(args.results, toy=args.toy) as lab:
+        if args.replay is not None:
+            return _replay(RunPlan.from_json(args.replay.read_bytes()), lab, args.repeat)
+        plans = [_plan(seed, args) for seed in range(args.seed, args.seed + args.count)]
+        retries = 1 if args.toy else _RETRIES
+        tally = campaign(plans, lab, args.results, say, retries)
+    say(str(tally))
+    return int(bool(tally.failed))
+
+
+def _plan(seed: int, args: argparse.Namespace) -> RunPlan:
+    engine = SETTINGS[args.engine] if args.engine is not None else None
+    if args.toy and engine is None:
+        engine = any_engine(seed)
+    return generate(seed, engine, faults=not args.no_faults)
+
+
+def _replay(plan: RunPlan, lab: Lab, times: int) -> int:
+    failed = 0
+    for _ in range(times):
+        verdict = lab.judge(plan)
+        failed += bool(verdict.problems)
+        for problem in verdict.problems:
+            print(problem, flush=True)
+        print(dict(verdict.result.figures), flush=True)
+    print(f"{failed} of {times} runs failed", flush=True)
+    return int(bool(failed))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Fuzz minedraft.")
+    parser.add_argument("count", type=int, nargs="?", default=100, help="number of runs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run")
+    parser.add_argument("--replay", type=Path, help="run this plan instead")
+    parser.add_argument("--repeat", type=int, default=3, help="how often to replay it")
+    parser.add_argument("--toy", action="store_true", help="without a model: seconds, not hours")
+    faults = " and ".join(f"'{fault}'" for fault in sorted(FAULTS))
+    parser.add_argument("--no-faults", action="store_true", help=f"leave out {faults}")
+    parser.add_argument(
+        "--engine", type=int, choices=range(len(SETTINGS)), help="one kind of engine only"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results/fuzz"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
