@@ -106,6 +106,8 @@ class FakeTarget:
 
     prompts: dict[str, list[int]]
     outputs: dict[str, list[int]] = field(default_factory=dict)
+    num_accepted: int = 0
+    """Draft tokens that were right."""
 
     def run(self, step: SchedulerOutput) -> ModelRunnerOutput:
         if not step.total_num_scheduled_tokens:
@@ -139,6 +141,7 @@ class FakeTarget:
             if sampled[-1] != draft:
                 break
         self.outputs[name].extend(sampled)
+        self.num_accepted += len(sampled) - 1
         return sampled
 
 

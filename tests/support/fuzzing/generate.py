@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fuzzing.plan import (
+    MAX_MODEL_LEN,
     VOCAB,
     EngineSettings,
     Event,
@@ -20,7 +21,7 @@ from fuzzing.plan import (
 )
 
 _FIRST_TOKEN = 3  # what is below is special to the made-up tokenizer
-_LENGTHS = (1, 2, 5, 17, 31, 32, 33, 63, 64, 65, 97, 150, 300)
+_LENGTHS = (1, 2, 5, 17, 31, 32, 33, 63, 64, 65, 97, 150, 200, 300, MAX_MODEL_LEN - 12)
 _PREFIX_LENGTHS = (16, 32, 33, 64, 100, 160)
 
 SETTINGS = (
@@ -69,7 +70,7 @@ def generate(seed: int, engine: EngineSettings | None = None, *, faults: bool = 
     )
     requests = []
     arrival = 0
-    for index in range(rng.choice((1, 2, 3, 5, 8, 10, 14))):
+    for index in range(rng.choice((1, 2, 4, 7, 10, 14))):
         requests.append(_request(rng, style, index, arrival))
         arrival += rng.randint(0, style.longest_pause)
     plan = RunPlan(
@@ -114,7 +115,7 @@ def _request(rng: random.Random, style: _Style, index: int, arrival: int) -> Req
 def _prompt(rng: random.Random, prefixes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     kind = rng.random()
     if kind < 0.1:
-        return (rng.randrange(_FIRST_TOKEN, VOCAB),) * rng.choice(_LENGTHS[:-2])
+        return (rng.randrange(_FIRST_TOKEN, VOCAB),) * rng.choice(_LENGTHS[:-3])
     if kind < 0.5:
         # A prompt that is nothing but the prefix is wanted too.
         return rng.choice(prefixes) + _tokens(rng, rng.choice((0, 1, 5, 40)))

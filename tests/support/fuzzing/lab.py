@@ -24,7 +24,7 @@ from minedraft.models.made_up import (
     make_pair,
 )
 
-_TOY_LIMITS = Limits(turns=5000, run_s=30.0)
+_TOY_LIMITS = Limits(turns=5000, run_s=60.0)
 _REAL_LIMITS = Limits(turns=20_000, run_s=60.0, settle_s=5.0)
 _HANG_S = 120.0
 _EPSILONS = {"low": EPSILON_ACCEPTANCE_LOW, "high": EPSILON_ACCEPTANCE_HIGH}

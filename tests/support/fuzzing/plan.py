@@ -14,6 +14,9 @@ import msgspec
 VOCAB = 500
 """Token ids of prompts and settings are below this, so that every toy model knows them."""
 
+MAX_MODEL_LEN = 384
+"""Of every engine, in tokens: short, so that a KV pool for one such request is tight for eight."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:

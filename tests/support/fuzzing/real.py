@@ -21,14 +21,13 @@ import minedraft
 from engines import draft_options
 from fuzzing.drafter import MODULE, REPORT_FOLDER, Report, report_path
 from fuzzing.footprint import scheduler_footprint
-from fuzzing.plan import EngineSettings, Event, EventKind, Life, Sampling
+from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, Sampling
 from fuzzing.verdict import Completion
 from minedraft.models.made_up import MadeUpPair
 
-MAX_MODEL_LEN = 512
 _MAX_NUM_SEQS = 8
-_TIGHT_BLOCKS = 20
-_TIGHT_DRAFT_GIB = 0.0002
+_TIGHT_BLOCKS = 14
+_TIGHT_DRAFT_GIB = 0.00012
 _REPORT_TIMEOUT_S = 10.0
 
 _COMMON = {

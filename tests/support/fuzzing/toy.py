@@ -16,16 +16,15 @@ from typing import Any
 
 from fake_engine import VOCAB, FakeConnection, FakeEngine, make_vllm_config, next_token
 from fuzzing.footprint import scheduler_footprint
-from fuzzing.plan import EngineSettings, Event, EventKind, Life, RunPlan, Sampling
+from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, RunPlan, Sampling
 from fuzzing.verdict import Completion
 from minedraft.drafter import DraftBook
 from minedraft.transport.messages import Drafts, Update, decode_to_drafter, encode
 from toy_device import ToyDevice
 
-_MAX_MODEL_LEN = 512
-_TIGHT_BLOCKS, _AMPLE_BLOCKS = 20, 200
+_TIGHT_BLOCKS, _AMPLE_BLOCKS = 14, 200
 _DRAFT_BLOCK = 16
-_TIGHT_DRAFT_BLOCKS = 36
+_TIGHT_DRAFT_BLOCKS = 26
 _ACCURACY = {"low": 0.3, "high": 0.9}
 
 
@@ -48,7 +47,7 @@ def plain_decoding(life: Life) -> Completion:
         output = tuple(tokens[len(life.prompt) :])
         if tokens[-1] in life.sampling.stop_token_ids:
             return Completion(token_ids=output, finish_reason="stop", stop_reason=tokens[-1])
-        if count == life.sampling.max_tokens or len(tokens) == _MAX_MODEL_LEN:
+        if count == life.sampling.max_tokens or len(tokens) == MAX_MODEL_LEN:
             break
     return Completion(token_ids=output, finish_reason="length")
 
@@ -63,7 +62,7 @@ class BookConnection(FakeConnection):
             prefix_caching=True,
             next_token=lambda tokens: _guess(tokens, accuracy),
             vocab_size=VOCAB,
-            max_model_len=_MAX_MODEL_LEN,
+            max_model_len=MAX_MODEL_LEN,
             max_num_batched_tokens=128,
             max_num_seqs=8,
             num_kv_blocks=num_blocks,
@@ -108,7 +107,7 @@ def _config(target: Path, settings: EngineSettings) -> Any:
         settings.mode,
         k=settings.k,
         scheduling_policy=settings.policy,
-        max_model_len=_MAX_MODEL_LEN,
+        max_model_len=MAX_MODEL_LEN,
         max_num_batched_tokens=settings.max_num_batched_tokens,
     )
 
@@ -208,5 +207,6 @@ class ToySubject:
             "steps": len(self.engine.steps),
             "preemptions": sum(each.num_preemptions for each in self._requests),
             "draft tokens": counters.draft_tokens,
+            "accepted tokens": self.engine.target.num_accepted,
             "stale drafts": counters.stale_drafts,
         }
