@@ -60,3 +60,12 @@ def test_log_probabilities_may_differ_by_rounding_only() -> None:
     (text,) = _texts(replace(plain, logprobs=(-0.5, -0.25, -1.1, -2.0)), plain)
     assert "log probability 2 is -1.1" in text
     assert len(_texts(PLAIN, plain)) == 1
+
+
+def test_tokens_after_a_stop_string_are_vllms_own_way() -> None:
+    """The text is cut where it should be, the tokens of that step are all there."""
+    life = replace(LIFE, sampling=Sampling(max_tokens=9, stop=("x",)))
+    wanted = Completion(token_ids=(5, 6), finish_reason="stop", stop_reason="x", text="a")
+    for tokens, text, count in (((5, 6, 7), "a", 0), ((5, 6, 7), "ab", 1), ((5, 7, 7), "a", 1)):
+        got = replace(wanted, token_ids=tokens, text=text)
+        assert len(differences(RunResult(outputs={life: (got,)}), {life: wanted})) == count

@@ -23,6 +23,13 @@ from fuzzing.plan import (
 _FIRST_TOKEN = 3  # what is below is special to the made-up tokenizer
 _LENGTHS = (1, 2, 5, 17, 31, 32, 33, 63, 64, 65, 97, 150, 200, 300, MAX_MODEL_LEN - 12)
 _PREFIX_LENGTHS = (16, 32, 33, 64, 100, 160)
+_STOP_STRINGS = ("a", "x", "th", "q", "zz", "o p", "1")
+_REGEXES = (
+    "[a-z ]{1,60}",
+    "(ab|cd|ef){30}",
+    r"\{\"[a-z]{2,5}\": [0-9]{1,12}(, \"[a-z]{2,5}\": \"[^\"]{0,9}\"){0,3}\}",
+    "yes|no",
+)
 
 SETTINGS = (
     EngineSettings(mode="two-batch"),
@@ -124,34 +131,56 @@ def _prompt(rng: random.Random, prefixes: Sequence[tuple[int, ...]]) -> tuple[in
 
 def _sampling(rng: random.Random, odd: float) -> Sampling:
     sampling = Sampling(max_tokens=rng.randint(1, 40))
-
-    def chosen() -> bool:
-        return rng.random() < odd
-
-    if chosen():
-        sampling = replace(
-            sampling,
-            repetition_penalty=rng.choice((1.0, 0.8, 1.3)),
-            presence_penalty=rng.choice((0.0, 0.7, -0.5)),
-            frequency_penalty=rng.choice((0.0, 0.9, -0.3)),
-        )
-    if chosen():
-        sampling = replace(sampling, allowed_token_ids=_choice(rng, rng.choice((4, 30, 200))))
-    if chosen():
-        sampling = replace(sampling, bad_words=_bad_words(rng, sampling.allowed_token_ids))
-    if chosen():
-        known = sampling.allowed_token_ids or tuple(range(_FIRST_TOKEN, VOCAB))
-        stops = tuple(sorted(rng.sample(known[1:], max(1, len(known) // 20))))
-        sampling = replace(sampling, stop_token_ids=stops)
-    if chosen():
-        sampling = replace(sampling, min_tokens=rng.randint(1, sampling.max_tokens))
-    if chosen():
-        sampling = replace(sampling, ignore_eos=False)
-    if chosen():
+    for change in (_penalties, _allowed, _banned, _stops, _least, _eos, _strings, _regex, _random):
+        if rng.random() < odd:
+            sampling = change(rng, sampling)
+    if rng.random() < odd:
         sampling = replace(sampling, logprobs=rng.choice((0, 1, 3)))
-    if chosen():
-        sampling = replace(sampling, temperature=rng.choice((0.5, 1.0, 2.0)), n=rng.choice((1, 2)))
     return sampling
+
+
+def _penalties(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(
+        sampling,
+        repetition_penalty=rng.choice((1.0, 0.8, 1.3)),
+        presence_penalty=rng.choice((0.0, 0.7, -0.5)),
+        frequency_penalty=rng.choice((0.0, 0.9, -0.3)),
+    )
+
+
+def _allowed(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, allowed_token_ids=_choice(rng, rng.choice((4, 30, 200))))
+
+
+def _banned(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, bad_words=_bad_words(rng, sampling.allowed_token_ids))
+
+
+def _stops(rng: random.Random, sampling: Sampling) -> Sampling:
+    known = sampling.allowed_token_ids or tuple(range(_FIRST_TOKEN, VOCAB))
+    stops = rng.sample(known[1:], max(1, len(known) // 20))
+    return replace(sampling, stop_token_ids=tuple(sorted(stops)))
+
+
+def _least(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, min_tokens=rng.randint(1, sampling.max_tokens))
+
+
+def _eos(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, ignore_eos=False)
+
+
+def _strings(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, stop=tuple(rng.sample(_STOP_STRINGS, 3)))
+
+
+def _regex(rng: random.Random, sampling: Sampling) -> Sampling:
+    """Alone: with other limits on what may come next, there might be nothing that may."""
+    return Sampling(max_tokens=sampling.max_tokens, regex=rng.choice(_REGEXES))
+
+
+def _random(rng: random.Random, sampling: Sampling) -> Sampling:
+    return replace(sampling, temperature=rng.choice((0.5, 1.0, 2.0)), n=rng.choice((1, 2)))
 
 
 def _bad_words(rng: random.Random, allowed: Sequence[int]) -> tuple[tuple[int, ...], ...]:

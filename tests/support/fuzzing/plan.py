@@ -53,6 +53,9 @@ class Sampling:
     bad_words: tuple[tuple[int, ...], ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    stop: tuple[str, ...] = ()
+    regex: str = ""
+    """What the text must match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

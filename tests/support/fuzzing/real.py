@@ -241,7 +241,9 @@ class RealSubject:
 def sampling_params(sampling: Sampling, *, n: int) -> Any:
     """vLLM's settings of a request."""
     from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
 
+    regex = StructuredOutputsParams(regex=sampling.regex) if sampling.regex else None
     params = SamplingParams(
         n=n,
         temperature=sampling.temperature,
@@ -255,6 +257,8 @@ def sampling_params(sampling: Sampling, *, n: int) -> Any:
         frequency_penalty=sampling.frequency_penalty,
         allowed_token_ids=list(sampling.allowed_token_ids) or None,
         logprobs=sampling.logprobs,
+        stop=list(sampling.stop),
+        structured_outputs=regex,
     )
     if sampling.bad_words:
         # Given as token ids: as text they would depend on how a tokenizer joins words.
@@ -273,4 +277,5 @@ def _completion(output: Any) -> Completion:
         finish_reason=output.finish_reason,
         stop_reason=output.stop_reason,
         logprobs=logprobs,
+        text=output.text,
     )

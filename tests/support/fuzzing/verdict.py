@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fuzzing.plan import Life
 
@@ -23,6 +23,7 @@ class Completion:
     stop_reason: int | str | None = None
     logprobs: tuple[float, ...] | None = None
     """Of the tokens themselves."""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,8 @@ def differences(result: RunResult, wanted: Mapping[Life, Completion]) -> list[Pr
 def _difference(
     life: Life, got: Completion, wanted: Completion, is_aborted: bool
 ) -> Problem | None:
+    if life.sampling.stop and not is_aborted:
+        got = _up_to_the_stop(got, wanted)
     expected = wanted.token_ids[: len(got.token_ids)] if is_aborted else wanted.token_ids
     if got.token_ids != expected:
         return _token_difference(life, got, wanted, expected)
@@ -81,7 +84,20 @@ def _difference(
             f"({wanted.stop_reason!r})"
         )
         return Problem(kind="difference", text=text, life=life)
+    if got.text != wanted.text:
+        text = f"request {life}: equal tokens, but text {got.text!r}, not {wanted.text!r}"
+        return Problem(kind="difference", text=text, life=life)
     return _logprob_difference(life, got, wanted)
+
+
+def _up_to_the_stop(got: Completion, wanted: Completion) -> Completion:
+    """Without the tokens after the stop string that came in the same step.
+
+    vLLM looks for stop strings in the text, step by step, and cuts the text alone.
+    """
+    end = len(wanted.token_ids)
+    logprobs = None if got.logprobs is None else got.logprobs[:end]
+    return replace(got, token_ids=got.token_ids[:end], logprobs=logprobs)
 
 
 def _token_difference(
