@@ -50,8 +50,8 @@ class Slow:
     def happen(self, event: Event) -> None:
         self.log.append(f"{self.now} {event.kind}")
 
-    def resume_drafter(self) -> None:
-        self.log.append(f"{self.now} resume")
+    def recover(self) -> None:
+        self.log.append(f"{self.now} recover")
 
     def has_drafter(self) -> bool:
         return self.drafter
@@ -109,7 +109,7 @@ def test_events_and_the_end_of_a_stop(small_plan: Callable[..., RunPlan]) -> Non
     assert subject.log[1:] == [
         f"2 {EventKind.RESET_CACHE}",
         f"4 {EventKind.STOP_DRAFTER}",
-        "7 resume",
+        "7 recover",
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_stop_ends_with_the_run_at_the_latest(small_plan: Callable[..., RunPla
     events = (Event(kind=EventKind.STOP_DRAFTER, turn=4, turns=3000),)
     for subject in (Slow(), Slow(fails_at=6), Slow(stuck="r0")):
         _run(replace(small_plan(1), events=events), subject)
-        assert subject.log[-1].endswith("resume")
+        assert subject.log[-1].endswith("recover")
 
 
 def test_a_request_that_does_not_end_is_lost(small_plan: Callable[..., RunPlan]) -> None:
@@ -137,8 +137,10 @@ def test_an_exception_is_a_crash(small_plan: Callable[..., RunPlan]) -> None:
     assert str(problem).startswith("crash: turn 4: KeyError: 'r0' (turn, line ")
 
 
-def test_only_a_planned_fault_may_lose_the_drafter(small_plan: Callable[..., RunPlan]) -> None:
+def test_a_drafter_must_be_there_in_the_end(small_plan: Callable[..., RunPlan]) -> None:
     plan = small_plan(1)
-    assert [each.kind for each in _run(plan, Slow(drafter=False)).problems] == ["lost drafter"]
-    killed = replace(plan, events=(Event(kind=EventKind.KILL_DRAFTER, turn=1),))
-    assert not _run(killed, Slow(drafter=False)).problems
+    (problem,) = _run(plan, Slow(drafter=False)).problems
+    assert str(problem) == "lost drafter: no fault was planned, and it is gone"
+    killed = replace(plan, events=(Event(kind=EventKind.KILL_DRAFTER, turn=1, turns=5),))
+    (problem,) = _run(killed, Slow(drafter=False)).problems
+    assert str(problem) == "lost drafter: it did not come back"

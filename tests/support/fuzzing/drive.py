@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fuzzing.plan import Event, EventKind, Life, RequestPlan, RunPlan, lives
+from fuzzing.plan import FAULTS, Event, Life, RequestPlan, RunPlan, lives
 from fuzzing.verdict import Completion, Problem, RunResult
 
 
@@ -43,12 +43,12 @@ class Subject(Protocol):
         """Let something happen to the whole engine."""
         ...
 
-    def resume_drafter(self) -> None:
-        """End a stop of the drafter."""
+    def recover(self) -> None:
+        """Let a drafter that was stopped go on, and one that was killed come back."""
         ...
 
     def has_drafter(self) -> bool:
-        """Whether the engine has the drafter that it should have."""
+        """Whether the engine has the drafter that it should have, by now."""
         ...
 
     def footprint(self) -> Mapping[str, int]:
@@ -67,6 +67,8 @@ class Limits:
     turns: int = 20_000
     run_s: float = 60.0
     settle_s: float = 0.0
+    return_s: float = 0.0
+    """How long a lost drafter may take to come back after the run."""
 
 
 def drive(plan: RunPlan, subject: Subject, limits: Limits) -> RunResult:
@@ -89,7 +91,7 @@ class _Run:
         self._open: dict[str, tuple[RequestPlan, Life, int]] = {}
         self._outputs: dict[Life, Sequence[Completion]] = {}
         self._aborted: set[Life] = set()
-        self._resume_at: int | None = None
+        self._recover_at: int | None = None
         self.turn = 0
 
     def whole(self) -> RunResult:
@@ -101,7 +103,7 @@ class _Run:
                 self._one_turn()
                 in_time = time.monotonic() < deadline and self.turn < self._limits.turns
         finally:
-            self._resume(force=True)
+            self._recover(force=True)
         now = self._subject.figures()
         return RunResult(
             outputs=self._outputs,
@@ -111,12 +113,12 @@ class _Run:
         )
 
     def _one_turn(self) -> None:
-        self._resume()
+        self._recover()
         while self._events and self._events[0].turn <= self.turn:
             event = self._events.pop(0)
             self._subject.happen(event)
-            if event.kind is EventKind.STOP_DRAFTER:
-                self._resume_at = self.turn + event.turns
+            if event.kind in FAULTS:
+                self._recover_at = max(self._recover_at or 0, self.turn + event.turns)
         while self._waiting and self._waiting[0].arrival <= self.turn:
             request = self._waiting.pop(0)
             self._begin(request, next(lives(request)))
@@ -156,10 +158,10 @@ class _Run:
             self._outputs[life] = outputs
             del self._open[life.name]
 
-    def _resume(self, *, force: bool = False) -> None:
-        if self._resume_at is not None and (force or self.turn >= self._resume_at):
-            self._subject.resume_drafter()
-            self._resume_at = None
+    def _recover(self, *, force: bool = False) -> None:
+        if self._recover_at is not None and (force or self.turn >= self._recover_at):
+            self._subject.recover()
+            self._recover_at = None
 
     def _lost(self) -> list[Problem]:
         """Requests that did not end; the engine is of no use after that."""
@@ -174,17 +176,24 @@ class _Run:
         return problems
 
     def _left_behind(self, before: Mapping[str, int]) -> list[Problem]:
-        killed = any(event.kind is EventKind.KILL_DRAFTER for event in self._plan.events)
-        if not killed and not self._subject.has_drafter():
-            return [Problem(kind="lost drafter", text="no fault was planned, and it is gone")]
-        deadline = time.monotonic() + self._limits.settle_s
-        while True:
-            now = self._subject.footprint()
-            leaks = [name for name in before if name in now and now[name] != before[name]]
-            if not leaks or time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
+        is_faulty = any(event.kind in FAULTS for event in self._plan.events)
+        if not self._eventually(self._subject.has_drafter, self._limits.return_s * is_faulty):
+            text = "it did not come back" if is_faulty else "no fault was planned, and it is gone"
+            return [Problem(kind="lost drafter", text=text)]
+        self._eventually(lambda: not self._leaks(before), self._limits.settle_s)
         return [
-            Problem(kind="leak", text=f"{name}: {before[name]} before the run, {now[name]} after")
-            for name in leaks
+            Problem(kind="leak", text=f"{name}: {before[name]} before the run, {count} after")
+            for name, count in self._leaks(before).items()
         ]
+
+    def _leaks(self, before: Mapping[str, int]) -> Mapping[str, int]:
+        now = self._subject.footprint()
+        return {name: now[name] for name in before if name in now and now[name] != before[name]}
+
+    def _eventually(self, holds: Callable[[], bool], within_s: float) -> bool:
+        deadline = time.monotonic() + within_s
+        while not holds():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        return True

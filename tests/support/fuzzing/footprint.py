@@ -18,3 +18,15 @@ def scheduler_footprint(scheduler: Any) -> Mapping[str, int]:
         "requests in minedraft's scheduler": len(scheduler._known) + len(scheduler._decoding),
         "requests in flight": len(scheduler._in_flight) + len(scheduler._steps),
     }
+
+
+def drafter_figures(source: Any) -> Mapping[str, int]:
+    """What the scheduler's client counted since the engine started."""
+    counters = source.counters
+    return {
+        "draft tokens": counters.draft_tokens,
+        "stale drafts": counters.stale_drafts,
+        "drafter lost": counters.losses,
+        "drafter back": counters.returns,
+        "drafter late": counters.delays,
+    }

@@ -25,8 +25,8 @@ from minedraft.models.made_up import (
 )
 
 _TOY_LIMITS = Limits(turns=5000, run_s=60.0)
-_REAL_LIMITS = Limits(turns=20_000, run_s=60.0, settle_s=5.0)
-_HANG_S = 120.0
+_REAL_LIMITS = Limits(turns=20_000, run_s=60.0, settle_s=5.0, return_s=60.0)
+_HANG_S = 180.0
 _EPSILONS = {"low": EPSILON_ACCEPTANCE_LOW, "high": EPSILON_ACCEPTANCE_HIGH}
 
 
@@ -55,7 +55,9 @@ class ToyLab:
     def judge(self, plan: RunPlan) -> Verdict:
         """See Lab."""
         plan = strip(plan)
-        result = drive(plan, ToySubject(plan, self._target), _TOY_LIMITS)
+        subject = ToySubject(plan, self._target)
+        with subject.own_time():
+            result = drive(plan, subject, _TOY_LIMITS)
         wanted = {life: plain_decoding(life) for life in result.outputs}
         return Verdict(problems=(*result.problems, *differences(result, wanted)), result=result)
 

@@ -20,7 +20,7 @@ import msgspec
 import minedraft
 from engines import draft_options
 from fuzzing.drafter import MODULE, REPORT_FOLDER, Report, report_path
-from fuzzing.footprint import scheduler_footprint
+from fuzzing.footprint import drafter_figures, scheduler_footprint
 from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, Sampling
 from fuzzing.verdict import Completion
 from minedraft.models.made_up import MadeUpPair
@@ -28,6 +28,7 @@ from minedraft.models.made_up import MadeUpPair
 _MAX_NUM_SEQS = 8
 _TIGHT_BLOCKS = 14
 _TIGHT_DRAFT_GIB = 0.00012
+_REPLY_TIMEOUT_S = 0.2  # short, so that a drafter that was stopped is late
 _REPORT_TIMEOUT_S = 10.0
 
 _COMMON = {
@@ -119,7 +120,9 @@ def real_subject(
         options["num_gpu_blocks_override"] = _TIGHT_BLOCKS
     ours: dict[str, Any] = {"mode": settings.mode}
     if settings.mode != "none":
-        ours |= draft_options(pair, num_speculative_tokens=settings.k)
+        ours |= draft_options(
+            pair, num_speculative_tokens=settings.k, draft_reply_timeout_s=_REPLY_TIMEOUT_S
+        )
         if settings.tight_draft_kv:
             ours["draft_kv_cache_gib"] = _TIGHT_DRAFT_GIB
     os.environ[REPORT_FOLDER] = str(reports)
@@ -175,10 +178,12 @@ class RealSubject:
         else:
             self._engine.reset_prefix_cache(event.kind is EventKind.RESET_RUNNING)
 
-    def resume_drafter(self) -> None:
+    def recover(self) -> None:
+        """A killed one comes back by itself."""
         self._signal(signal.SIGCONT)
 
     def has_drafter(self) -> bool:
+        self._source.collect()
         return not self._has_drafter or self._source.available
 
     def footprint(self) -> Mapping[str, int]:
@@ -191,13 +196,10 @@ class RealSubject:
         return counts
 
     def figures(self) -> Mapping[str, int]:
-        """See `drive.Subject`."""
-        counters = self._source.counters
         return {
             "turns": self._steps,
             "preemptions": self._preemptions,
-            "draft tokens": counters.draft_tokens,
-            "stale drafts": counters.stale_drafts,
+            **drafter_figures(self._source),
         }
 
     @property

@@ -7,24 +7,24 @@ only a sampler knows do not exist here.
 from __future__ import annotations
 
 import random
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from fake_engine import VOCAB, FakeConnection, FakeEngine, make_vllm_config, next_token
-from fuzzing.footprint import scheduler_footprint
+from fake_engine import FakeEngine, make_vllm_config, next_token
+from fuzzing.footprint import drafter_figures, scheduler_footprint
 from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, RunPlan, Sampling
+from fuzzing.toy_drafter import BookConnection, TurnClock
 from fuzzing.verdict import Completion
-from minedraft.drafter import DraftBook
-from minedraft.transport.messages import Drafts, Update, decode_to_drafter, encode
-from toy_device import ToyDevice
+from minedraft.drafter import client
 
 _TIGHT_BLOCKS, _AMPLE_BLOCKS = 14, 200
-_DRAFT_BLOCK = 16
 _TIGHT_DRAFT_BLOCKS = 26
+_TURN_S, _REPLY_TIMEOUT_S, _HANG_TIMEOUT_S = 0.01, 0.08, 0.3
+_LOOKS = 30  # a drafter that was late answers at one of them
 _ACCURACY = {"low": 0.3, "high": 0.9}
 
 
@@ -50,54 +50,6 @@ def plain_decoding(life: Life) -> Completion:
         if count == life.sampling.max_tokens or len(tokens) == MAX_MODEL_LEN:
             break
     return Completion(token_ids=output, finish_reason="length")
-
-
-class BookConnection(FakeConnection):
-    """A drafter in this process: the real book on a toy device, a few passes per look."""
-
-    def __init__(self, rng: random.Random, accuracy: float, k: int, num_blocks: int) -> None:
-        super().__init__(rng, accuracy, k)
-        self.is_stopped = False
-        self.device = ToyDevice(
-            prefix_caching=True,
-            next_token=lambda tokens: _guess(tokens, accuracy),
-            vocab_size=VOCAB,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_batched_tokens=128,
-            max_num_seqs=8,
-            num_kv_blocks=num_blocks,
-            block_size=_DRAFT_BLOCK,
-        )
-        self.book = DraftBook(self.device)
-        self._clock = 1
-
-    def send(self, update: Update) -> None:
-        message = decode_to_drafter(encode(update))
-        assert isinstance(message, Update)
-        self.book.apply(message, self._clock)
-
-    def receive(self, timeout_s: float = 0.0) -> Drafts | None:
-        if self.is_dead or self.is_stopped:
-            return None
-        most = 1000 if timeout_s > 0 else self._rng.randrange(4)
-        self._answers.extend(self.book.take_answers())
-        while not self._answers and most > 0:
-            most = most - 1 if self._one_pass() else 0
-            self._answers.extend(self.book.take_answers())
-        return self._answers.popleft() if self._answers else None
-
-    def _one_pass(self) -> bool:
-        self._clock += 1
-        rows = self.book.next_pass(self._clock)
-        if rows:
-            self.book.record(rows, self.device.run(rows), self._clock)
-        return bool(rows)
-
-
-def _guess(tokens: Sequence[int], accuracy: float) -> int:
-    """The target's next token, or another one; always the same after the same tokens."""
-    wrong = zlib.crc32(bytes(str(list(tokens[-3:])), "ascii")) % 100 >= accuracy * 100
-    return (next_token(tokens) + wrong) % VOCAB
 
 
 @lru_cache
@@ -126,19 +78,24 @@ class ToySubject:
     def __init__(self, plan: RunPlan, target: Path) -> None:
         # vLLM keeps the number of blocks in the config, so that settings may not share one.
         config = _config(target, replace(plan.engine, pair="low", tight_draft_kv=False))
-        tight = plan.engine.tight_draft_kv
-        self.connection = BookConnection(
-            random.Random(plan.seed),
-            _ACCURACY[plan.engine.pair],
-            plan.engine.k,
-            _TIGHT_DRAFT_BLOCKS if tight else 1000,
-        )
+        self._clock = TurnClock()
         self.engine = FakeEngine(
             config,
             num_blocks=_TIGHT_BLOCKS if plan.engine.tight_kv else _AMPLE_BLOCKS,
-            connection=self.connection,
+            new_connection=partial(
+                BookConnection,
+                random.Random(plan.seed),
+                _ACCURACY[plan.engine.pair],
+                plan.engine.k,
+                _TIGHT_DRAFT_BLOCKS if plan.engine.tight_draft_kv else 1000,
+                self._clock,
+            ),
         )
+        self._source = self.engine.scheduler._source
         self._has_drafter = plan.engine.mode != "none"
+        if self._has_drafter:
+            self._source._reply_timeout_s = _REPLY_TIMEOUT_S
+            self._source._hang_timeout_s = _HANG_TIMEOUT_S
         self._current: dict[str, _Current] = {}
         self._requests: list[Any] = []
 
@@ -164,6 +121,7 @@ class ToySubject:
 
     def turn(self) -> None:
         self.engine.step()
+        self._clock.now_s += _TURN_S
 
     def is_busy(self) -> bool:
         return self.engine.is_busy()
@@ -186,27 +144,44 @@ class ToySubject:
             forced = event.kind is EventKind.RESET_RUNNING
             self.engine.scheduler.reset_prefix_cache(reset_running_requests=forced)
 
-    def resume_drafter(self) -> None:
+    def recover(self) -> None:
         self.connection.is_stopped = False
+        self.engine.is_reviving = self.connection.is_dead
 
     def has_drafter(self) -> bool:
-        return not self._has_drafter or self.engine.scheduler._source.available
+        for _ in range(_LOOKS):
+            self._source.collect()
+        return not self._has_drafter or self._source.available
 
     def footprint(self) -> Mapping[str, int]:
-        scheduler = self.engine.scheduler
-        counts = dict(scheduler_footprint(scheduler))
-        if self._has_drafter and scheduler._source.available:
+        counts = dict(scheduler_footprint(self.engine.scheduler))
+        if self._has_drafter and self._source.available:
+            self.connection.take_in()
             counts["free blocks of the drafter"] = self.connection.device.num_free_blocks
             counts["requests in the drafter's book"] = len(self.connection.book)
         return counts
 
     def figures(self) -> Mapping[str, int]:
-        """See `drive.Subject`."""
-        counters = self.engine.scheduler._source.counters
         return {
             "steps": len(self.engine.steps),
             "preemptions": sum(each.num_preemptions for each in self._requests),
-            "draft tokens": counters.draft_tokens,
             "accepted tokens": self.engine.target.num_accepted,
-            "stale drafts": counters.stale_drafts,
+            **drafter_figures(self._source),
         }
+
+    @property
+    def connection(self) -> BookConnection:
+        """The drafter of the moment."""
+        connection = self.engine.connection
+        assert isinstance(connection, BookConnection)
+        return connection
+
+    @contextmanager
+    def own_time(self) -> Iterator[None]:
+        """Let the client go by turns, not by the clock on the wall."""
+        before, client.time = client.time, self._clock  # type: ignore[assignment]
+        self._source._last_heard = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            client.time = before
