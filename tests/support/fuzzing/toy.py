@@ -16,7 +16,16 @@ from typing import Any
 
 from fake_engine import FakeEngine, make_vllm_config, next_token
 from fuzzing.footprint import drafter_figures, scheduler_footprint
-from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, RunPlan, Sampling
+from fuzzing.plan import (
+    FAULTS,
+    MAX_MODEL_LEN,
+    EngineSettings,
+    Event,
+    EventKind,
+    Life,
+    RunPlan,
+    Sampling,
+)
 from fuzzing.toy_drafter import BookConnection, TurnClock
 from fuzzing.verdict import Completion
 from minedraft.drafter import client
@@ -96,6 +105,7 @@ class ToySubject:
         if self._has_drafter:
             self._source._reply_timeout_s = _REPLY_TIMEOUT_S
             self._source._hang_timeout_s = _HANG_TIMEOUT_S
+        self._is_down = False
         self._current: dict[str, _Current] = {}
         self._requests: list[Any] = []
 
@@ -120,6 +130,7 @@ class ToySubject:
         self.engine.abort(self._current[name].internal)
 
     def turn(self) -> None:
+        self._revive()
         self.engine.step()
         self._clock.now_s += _TURN_S
 
@@ -136,6 +147,7 @@ class ToySubject:
         return (Completion(token_ids=tokens, finish_reason=reason, stop_reason=stop),)
 
     def happen(self, event: Event) -> None:
+        self._is_down |= event.kind in FAULTS
         if event.kind is EventKind.KILL_DRAFTER:
             self.connection.kill()
         elif event.kind is EventKind.STOP_DRAFTER:
@@ -145,11 +157,11 @@ class ToySubject:
             self.engine.scheduler.reset_prefix_cache(reset_running_requests=forced)
 
     def recover(self) -> None:
-        self.connection.is_stopped = False
-        self.engine.is_reviving = self.connection.is_dead
+        self.connection.is_stopped = self._is_down = False
 
     def has_drafter(self) -> bool:
         for _ in range(_LOOKS):
+            self._revive()
             self._source.collect()
         return not self._has_drafter or self._source.available
 
@@ -168,6 +180,10 @@ class ToySubject:
             "accepted tokens": self.engine.target.num_accepted,
             **drafter_figures(self._source),
         }
+
+    def _revive(self) -> None:
+        """One that hung too long was killed for it, and comes back too."""
+        self.engine.is_reviving = self.connection.is_dead and not self._is_down
 
     @property
     def connection(self) -> BookConnection:
