@@ -16,6 +16,13 @@ def results() -> Path:
     return Path(__file__).resolve().parents[2] / "results" / "fuzz"
 
 
+@pytest.fixture(scope="session")
+def found_plans() -> Callable[[str], list[Path]]:
+    """Shrunk plans that found something, by where they failed: 'toy' or 'real'."""
+    folder = Path(__file__).resolve().parent / "found"
+    return lambda kind: sorted(folder.glob(f"{kind}-*.json"))
+
+
 @pytest.fixture(scope="module")
 def toy_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from fuzzing.lab import ToyLab

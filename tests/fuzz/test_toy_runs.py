@@ -27,6 +27,12 @@ def test_nothing_is_lost_wrong_or_left_behind(block: int, toy_lab: Any, results:
     assert not tally.failed, "\n".join(said)
 
 
+def test_runs_that_once_failed(found_plans: Callable[[str], list[Path]], toy_lab: Any) -> None:
+    for path in found_plans("toy"):
+        problems = toy_lab.judge(RunPlan.from_json(path.read_bytes())).problems
+        assert not problems, path.name
+
+
 def test_the_runs_are_worth_their_time(toy_lab: Any) -> None:
     """Preemption, rejected and accepted drafts, aborts, drafts that come too late."""
     counts: Counter[str] = Counter()
@@ -37,6 +43,8 @@ def test_the_runs_are_worth_their_time(toy_lab: Any) -> None:
     assert counts["preemptions"] > 20
     assert counts["aborted"] > 10
     assert counts["stale drafts"] > 0
+    assert counts["drafter late"] > 0
+    assert counts["drafter back"] > 0
     assert counts["accepted tokens"] > 500
     assert counts["draft tokens"] > 2 * counts["accepted tokens"]
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say = partial(print, flush=True)
     with open_lab(args.results, toy=args.toy) as lab:
         if args.replay is not None:
-            return _replay(RunPlan.from_json(args.replay.read_bytes()), lab, args.repeat)
+            return _replay(args.replay, lab, args.repeat)
         plans = [_plan(seed, args) for seed in range(args.seed, args.seed + args.count)]
         retries = 1 if args.toy else _RETRIES
         tally = campaign(plans, lab, args.results, say, retries)
@@ -42,15 +42,16 @@ def _plan(seed: int, args: argparse.Namespace) -> RunPlan:
     return generate(seed, engine, faults=not args.no_faults)
 
 
-def _replay(plan: RunPlan, lab: Lab, times: int) -> int:
+def _replay(paths: Sequence[Path], lab: Lab, times: int) -> int:
     failed = 0
-    for _ in range(times):
-        verdict = lab.judge(plan)
-        failed += bool(verdict.problems)
-        for problem in verdict.problems:
-            print(problem, flush=True)
-        print(dict(verdict.result.figures), flush=True)
-    print(f"{failed} of {times} runs failed", flush=True)
+    for path in paths:
+        plan = RunPlan.from_json(path.read_bytes())
+        for _ in range(times):
+            verdict = lab.judge(plan)
+            failed += bool(verdict.problems)
+            for line in (*verdict.problems, dict(verdict.result.figures)):
+                print(f"{path.name}: {line}", flush=True)
+    print(f"{failed} of {len(paths) * times} runs failed", flush=True)
     return int(bool(failed))
 
 
@@ -58,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Fuzz minedraft.")
     parser.add_argument("count", type=int, nargs="?", default=100, help="number of runs")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run")
-    parser.add_argument("--replay", type=Path, help="run this plan instead")
-    parser.add_argument("--repeat", type=int, default=3, help="how often to replay it")
+    parser.add_argument("--replay", type=Path, nargs="+", help="run these plans instead")
+    parser.add_argument("--repeat", type=int, default=3, help="how often to replay each")
     parser.add_argument("--toy", action="store_true", help="without a model: seconds, not hours")
     faults = " and ".join(f"'{fault}'" for fault in sorted(FAULTS))
     parser.add_argument("--no-faults", action="store_true", help=f"leave out {faults}")
