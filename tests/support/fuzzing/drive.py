@@ -104,11 +104,12 @@ class _Run:
                 in_time = time.monotonic() < deadline and self.turn < self._limits.turns
         finally:
             self._recover(force=True)
+        problems = tuple(self._lost() or self._left_behind(before))
         now = self._subject.figures()
         return RunResult(
             outputs=self._outputs,
             aborted=frozenset(self._aborted),
-            problems=tuple(self._lost() or self._left_behind(before)),
+            problems=problems,
             figures={name: now[name] - figures[name] for name in now},
         )
 

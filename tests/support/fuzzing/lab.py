@@ -25,8 +25,8 @@ from minedraft.models.made_up import (
 )
 
 _TOY_LIMITS = Limits(turns=5000, run_s=60.0)
-_REAL_LIMITS = Limits(turns=20_000, run_s=60.0, settle_s=5.0, return_s=60.0)
-_HANG_S = 180.0
+_REAL_LIMITS = Limits(turns=20_000, run_s=120.0, settle_s=5.0, return_s=60.0)
+_HANG_S = 300.0
 _EPSILONS = {"low": EPSILON_ACCEPTANCE_LOW, "high": EPSILON_ACCEPTANCE_HIGH}
 
 

@@ -30,6 +30,7 @@ _TIGHT_BLOCKS = 14
 _TIGHT_DRAFT_GIB = 0.00012
 _REPLY_TIMEOUT_S = 0.2  # short, so that a drafter that was stopped is late
 _REPORT_TIMEOUT_S = 10.0
+_RETURN_TIMEOUT_S = 60.0
 
 _COMMON = {
     "dtype": "float32",
@@ -139,6 +140,7 @@ class RealSubject:
         self._core = engine.engine_core.engine_core
         self._outputs: dict[str, dict[int, Completion]] = {}
         self._preemptions = self._steps = 0
+        self._is_killed = False
         self._num_reports: dict[int, int] = {}
         self._count_preemptions()
 
@@ -173,14 +175,22 @@ class RealSubject:
     def happen(self, event: Event) -> None:
         if event.kind is EventKind.KILL_DRAFTER:
             self._signal(signal.SIGKILL)
+            self._is_killed = self._has_drafter
         elif event.kind is EventKind.STOP_DRAFTER:
             self._signal(signal.SIGSTOP)
         else:
             self._engine.reset_prefix_cache(event.kind is EventKind.RESET_RUNNING)
 
     def recover(self) -> None:
-        """A killed one comes back by itself."""
+        """A killed one comes back by itself, but after most runs would be over: wait for it.
+
+        The requests of the run then wait in the middle of their decoding, and meet it.
+        """
         self._signal(signal.SIGCONT)
+        deadline = time.monotonic() + _RETURN_TIMEOUT_S
+        while self._is_killed and time.monotonic() < deadline:
+            self._is_killed = not self.has_drafter()
+            time.sleep(0.02)
 
     def has_drafter(self) -> bool:
         self._source.collect()
@@ -209,7 +219,10 @@ class RealSubject:
     def _signal(self, number: signal.Signals) -> None:
         """To the drafter, if there is one; its process is a child, so its id stays its own."""
         if self._has_drafter and self._source._connection.is_alive():
-            os.kill(self._source._connection.process.pid, number)
+            process = self._source._connection.process
+            os.kill(process.pid, number)
+            if number == signal.SIGKILL:
+                process.wait()  # so that the next look at it notices
 
     def _report(self) -> Report | None:
         """What the drafter says that it holds; None without a drafter."""
