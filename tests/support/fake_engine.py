@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -106,6 +106,8 @@ class FakeTarget:
 
     prompts: dict[str, list[int]]
     outputs: dict[str, list[int]] = field(default_factory=dict)
+    num_accepted: int = 0
+    """Draft tokens that were right."""
 
     def run(self, step: SchedulerOutput) -> ModelRunnerOutput:
         if not step.total_num_scheduled_tokens:
@@ -139,6 +141,7 @@ class FakeTarget:
             if sampled[-1] != draft:
                 break
         self.outputs[name].extend(sampled)
+        self.num_accepted += len(sampled) - 1
         return sampled
 
 
@@ -160,7 +163,13 @@ class FakeEngine:
     """vLLM's core loop around a MineDraftScheduler."""
 
     def __init__(
-        self, vllm_config: Any, *, num_blocks: int = 200, accuracy: float = 0.8, seed: int = 0
+        self,
+        vllm_config: Any,
+        *,
+        num_blocks: int = 200,
+        accuracy: float = 0.8,
+        seed: int = 0,
+        new_connection: Callable[[], FakeConnection] | None = None,
     ) -> None:
         from minedraft.plugin.scheduler import MineDraftScheduler
 
@@ -178,7 +187,8 @@ class FakeEngine:
             log_stats=False,
         )
         k = vllm_config.num_speculative_tokens
-        self._new_connection = partial(FakeConnection, random.Random(seed), accuracy, k)
+        toy = partial(FakeConnection, random.Random(seed), accuracy, k)
+        self._new_connection = new_connection or toy
         self.connection = self._new_connection()
         self.is_reviving = False
         if k:
@@ -191,6 +201,8 @@ class FakeEngine:
             )
         self.target = FakeTarget({})
         self.finished: dict[str, list[int]] = {}
+        self.endings: dict[str, Any] = {}
+        """vLLM's last output of each request that ended by itself."""
         self.steps: list[SchedulerOutput] = []
         self._depth = vllm_config.max_concurrent_batches
         self._queue: deque[SchedulerOutput] = deque()
@@ -255,10 +267,18 @@ class FakeEngine:
             self._land(self._queue.popleft())
         return scheduled
 
+    def is_busy(self) -> bool:
+        """Whether a turn would do anything."""
+        return bool(self.scheduler.has_requests() or self._queue)
+
+    def is_queued(self, name: str) -> bool:
+        """Whether a step that is not back yet holds this request."""
+        return any(name in step.num_scheduled_tokens for step in self._queue)
+
     def run(self, max_turns: int = 5000) -> dict[str, list[int]]:
         """Until every request is finished; the tokens of each."""
         for _ in range(max_turns):
-            if not self.scheduler.has_requests() and not self._queue:
+            if not self.is_busy():
                 return self.finished
             self.step()
         raise AssertionError(f"not finished after {max_turns} turns")
@@ -267,3 +287,5 @@ class FakeEngine:
         outputs = self.scheduler.update_from_output(step, self.target.run(step))
         for each in (output for group in outputs.values() for output in group.outputs):
             self.finished.setdefault(each.request_id, []).extend(each.new_token_ids)
+            if each.finished:
+                self.endings[each.request_id] = each
