@@ -118,6 +118,16 @@ def test_fewer_drafts_scheduled_than_made() -> None:
     assert dense.tolist() == [[0, 0.5, 0, 0, 0.5]]
 
 
+def test_tokens_that_fill_up_have_no_probability() -> None:
+    from minedraft.plugin.draft_probs import dense_draft_probs
+
+    candidates = {
+        "a": _candidates(torch.tensor([[4, 1]], dtype=torch.int32), torch.full((1, 2), 0.5))
+    }
+    dense = dense_draft_probs(candidates, ["b", "a"], [2, 1], torch.tensor([2, -1, 4]), 5)
+    assert dense.tolist() == [[0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0.5, 0, 0, 0.5]]
+
+
 # -- verification --------------------------------------------------------------------
 
 

@@ -1,4 +1,7 @@
-"""A drafter that is killed or stopped costs speed, never a token or a request."""
+"""A drafter that is killed or stopped costs speed, never a token or a request.
+
+For the long run: MINEDRAFT_KILLS=10 scripts/test tests/plugin/test_faults.py
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from processes import MARK, marked
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-KILLS = 10
+KILLS = int(os.environ.get("MINEDRAFT_KILLS", "2"))
 BACK_WITHIN_S = 30.0
 IN_FLIGHT = 8
-PROMPTS = random_prompts(200, seed=11, longest=200)
+PROMPTS = random_prompts(40, seed=11, longest=200)
 _BLOCKED_S = 1.0
 
 
@@ -66,17 +69,20 @@ class Faults:
 
     def steps_since(self, begin_ns: int) -> list[StepRecord]:
         """Traced steps that verified drafts which were begun after `begin_ns`."""
+        if not self.engine.trace.exists():
+            return []
         steps = read_trace(self.engine.trace)[1]
         return [step for step in steps if (step.draft_start_ns or 0) > begin_ns]
 
     def run_until_drafting(self, begin_ns: int, timeout_s: float) -> float:
         """Seconds until drafts begun after `begin_ns` were verified."""
         begin = time.monotonic()
-        while not self.steps_since(begin_ns):
-            for _ in range(20):
+        while time.monotonic() - begin < timeout_s:
+            for _ in range(40):
                 self.step()
-            assert time.monotonic() - begin < timeout_s, "drafting did not come back"
-        return time.monotonic() - begin
+            if self.steps_since(begin_ns):
+                return time.monotonic() - begin
+        raise AssertionError(f"drafting did not come back within {timeout_s:g} s")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +115,6 @@ def faults(
 
 def _check(faults: Faults, expected: list[list[int]]) -> None:
     count = faults.finish()
-    assert count >= len(PROMPTS) or len(faults.tokens) == count
     for index, tokens in faults.tokens.items():
         assert tokens == expected[index % len(PROMPTS)], f"request {index}"
     assert sorted(faults.tokens) == list(range(count))
@@ -128,7 +133,7 @@ def test_a_drafter_that_is_killed_again_and_again(
     took_s = faults.run_until_drafting(time.monotonic_ns(), BACK_WITHIN_S)
     print(f"drafting came back in {took_s:.1f} s the last time")
     _check(faults, expected)
-    assert len(faults.tokens) >= len(PROMPTS)
+    assert len(faults.tokens) >= 20 * KILLS
     assert read_trace(faults.engine.trace)[1][-1].drafter_losses == KILLS
 
 

@@ -323,3 +323,23 @@ def test_no_step_with_drafts_crosses_min_tokens(mode: str, pairs: dict[str, Any]
             least = 10 + int(name[1:])
             assert before[name] >= least or before[name] + len(drafts) < least
     _check(engine, {name: ([int(name[1:]), 2, 3], 40) for name in requests})
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_a_request_may_ask_for_fewer_drafts(
+    mode: str, pairs: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = FakeEngine(make_vllm_config(pairs["high"].target, mode))
+    limits = [0, 1, 2, 64, "2", -1, None]
+    wanted = {f"r{i}": ([i, 2, 3], 60) for i in range(len(limits))}
+    for (name, (prompt, count)), limit in zip(wanted.items(), limits, strict=True):
+        extra = {"minedraft_num_speculative_tokens": limit}
+        engine.add(name, prompt, count, sampling={"extra_args": extra})
+    engine.run()
+    _check(engine, wanted)
+    most = [
+        max(len(step.scheduled_spec_decode_tokens.get(name, ())) for step in engine.steps)
+        for name in wanted
+    ]
+    assert most == [0, 1, 2, 4, 4, 4, 4]
+    assert caplog.text.count("minedraft_num_speculative_tokens") == 2

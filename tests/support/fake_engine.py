@@ -75,7 +75,11 @@ class FakeConnection:
                 del self._requests[request_id]
         for add in update.adds:
             self._requests[add.request_id] = DraftedRequest(
-                request_id=add.request_id, version=add.version, order=0, committed=add.token_ids
+                request_id=add.request_id,
+                version=add.version,
+                order=0,
+                committed=add.token_ids,
+                limit=add.limit,
             )
         for commit in update.commits:
             request = self._requests[commit.request_id]
@@ -93,6 +97,7 @@ class FakeConnection:
 
     def _draft(self, request: DraftedRequest) -> Draft:
         count = self.k if self._rng.random() < 0.9 else self._rng.randrange(self.k + 1)
+        count = count if request.limit is None else min(count, request.limit)
         tokens = continuation(request.committed, count)
         for at in range(count):
             if self._rng.random() > self._accuracy:

@@ -28,7 +28,8 @@ def dense_draft_probs(
 
     `draft_token_ids` [draft tokens] stand in the order of `request_ids`, of which each has
     as many as `num_draft_tokens` says. A request without candidates was drafted with
-    certainty: its rows are one-hot.
+    certainty: its rows are one-hot. Negative ids, with which vLLM fills up, get zeros: they
+    are rejected, and the target's own distribution decides.
     """
     device = draft_token_ids.device
     probs = torch.zeros(len(draft_token_ids), vocab_size, device=device)
@@ -41,7 +42,8 @@ def dense_draft_probs(
             values = _matrix(found.probs, "<f4", found.width)[:count]
             rows.scatter_(1, ids.to(device=device, dtype=torch.int64), values.to(device))
         elif count:
-            rows.scatter_(1, draft_token_ids[start : start + count, None].to(torch.int64), 1.0)
+            tokens = draft_token_ids[start : start + count, None].to(torch.int64)
+            rows.scatter_(1, tokens.clamp_min(0), (tokens >= 0).to(probs.dtype))
         start += count
     return probs
 

@@ -13,6 +13,8 @@ _MODELS = "tests/plugin/test_features_models.py::"
 _REFUSED = "tests/plugin/test_refused_models.py::"
 _CONFIG = "tests/plugin/test_engine_config.py::"
 _SCHEDULER = "tests/plugin/test_scheduler.py::"
+_FAULTS = "tests/plugin/test_faults.py::"
+_SAMPLED = "tests/plugin/test_sampled_drafts.py::"
 _LOSSLESS = "tests/plugin/test_lossless.py::"
 _SERVER = "tests/plugin/test_server.py::"
 
@@ -71,10 +73,11 @@ _MODES_AND_WAYS_IN = (
 
 _DRAFTS = (
     _works("Drafts", "greedy drafts, greedy requests", _EQUALS_PLAIN, "equal in fp32, eager"),
-    _untested(
+    _works(
         "Drafts",
         "greedy drafts, sampled requests",
-        "by vLLM's rejection sampler; no test compares the distribution with the target's yet",
+        _SAMPLED + "test_output_has_the_targets_distribution",
+        "the target's distribution",
     ),
     _works(
         "Drafts",
@@ -82,7 +85,12 @@ _DRAFTS = (
         _LOSSLESS + "test_top_k_of_one_is_greedy",
         "through the random sampler",
     ),
-    _untested("Drafts", "sampled drafts with their probabilities"),
+    _works(
+        "Drafts",
+        "drawn drafts, sampled requests",
+        _SAMPLED + "test_output_has_the_targets_distribution",
+        "`draft_sample_method = probabilistic`; the target's distribution",
+    ),
     _works(
         "Drafts",
         "acceptance like vLLM's own `draft_model` method",
@@ -90,9 +98,27 @@ _DRAFTS = (
     ),
     _works(
         "Drafts",
-        "a drafter that is lost",
-        _SCHEDULER + "test_a_lost_drafter_costs_no_token",
-        "requests go on without drafts",
+        "a drafter that is killed or hangs",
+        _FAULTS + "test_a_drafter_that_is_killed_again_and_again",
+        "requests go on without drafts; it is started again",
+    ),
+    _works(
+        "Drafts",
+        "a drafter that is late",
+        _FAULTS + "test_a_drafter_that_stops_for_a_while",
+        "requests go on without drafts until it answers",
+    ),
+    _works(
+        "Drafts",
+        "fewer drafts for one request",
+        _SCHEDULER + "test_a_request_may_ask_for_fewer_drafts",
+        "`minedraft_num_speculative_tokens` in `extra_args`",
+    ),
+    _undrafted(
+        "Drafts",
+        "a request that opts out",
+        _SCHEDULER + "test_a_request_may_ask_for_fewer_drafts",
+        "`minedraft_num_speculative_tokens` = 0",
     ),
     _untested("Drafts", "EAGLE, MTP, n-gram and other kinds of drafts"),
 )
