@@ -195,6 +195,24 @@ def test_the_device_is_quoted_as_given(pairs: dict[str, Any]) -> None:
         _args(pairs, additional_config={"minedraft": options}).create_engine_config()
 
 
+@pytest.mark.parametrize(
+    ("cores", "workers", "expected"),
+    [
+        ((0,), 1, "0"),
+        ((0, 2, 3), 1, "0,2,3"),
+        ((0, 1, 2, 3), 2, "0,2|1,3"),
+        ((0, 1, 2), 2, "0,2|1"),
+        ((5,), 2, "5|5"),
+    ],
+)
+def test_every_worker_of_the_target_gets_cores(
+    cores: tuple[int, ...], workers: int, expected: str
+) -> None:
+    from minedraft.plugin.engine_config import _binding
+
+    assert _binding(cores, workers) == expected
+
+
 @pytest.mark.parametrize("eager", [True, False])
 def test_compilation_on_a_cpu_is_warned_of(
     pairs: dict[str, Any], eager: bool, caplog: pytest.LogCaptureFixture

@@ -120,3 +120,13 @@ def test_prompts_given_as_embeddings(asked: Asked, plain: Asked) -> None:
     assert [each[0].token_ids for each in asked.embedded] == [
         each[0].token_ids for each in plain.embedded
     ]
+
+
+def test_a_target_on_two_workers(plain: Asked, pairs: dict[str, Any], tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    options = draft_options(pairs["high"], trace=str(trace))
+    arguments = minedraft.engine_args(**options)
+    with running_llm(pairs["high"].target, tensor_parallel_size=2, **arguments) as llm:
+        assert ask(llm, PROMPTS, [{}] * len(PROMPTS)) == plain.bare
+    _, steps = read_trace(trace)
+    assert sum(sum(each.accepted_per_position) for each in steps) > 100

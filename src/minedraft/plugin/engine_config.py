@@ -269,8 +269,8 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
             "verification well",
             sorted(set(drafter) & set(target)),
         )
-    if args.tensor_parallel_size == 1:
-        os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = ",".join(map(str, target))
+    binding = _binding(target, args.tensor_parallel_size)
+    os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = binding
     logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
     device = Device(kind="cpu", cores=tuple(drafter))
     return replace(config, drafter=replace(config.drafter, device=device))
@@ -283,6 +283,17 @@ def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
     if given in ("auto", "nobind", "", os.environ.get(_OUR_CORES)):
         return None
     return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
+
+
+def _binding(cores: tuple[int, ...], num_workers: int) -> str:
+    """vLLM's notation of cores: one group for each worker, as even as can be.
+
+    With fewer cores than workers, every worker gets them all.
+    """
+    if len(cores) < num_workers:
+        return "|".join([",".join(map(str, cores))] * num_workers)
+    groups = (cores[rank::num_workers] for rank in range(num_workers))
+    return "|".join(",".join(map(str, group)) for group in groups)
 
 
 def _free_cores(allowed: list[int], target: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from vllm.platforms import current_platform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from minedraft.config import MineDraftConfig
+from minedraft.devices import parse_cores
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER, active_options
 from minedraft.plugin.runtime import preload_openmp
@@ -160,7 +161,8 @@ def _count_devices(llm: LLM) -> dict[str, int]:
         return {"target": target, "drafter": int(config.drafter is not None)}
     drafter = config.drafter.device.cores if config.drafter is not None else ()
     bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
-    cores = len(bound.split(",")) if bound[0].isdigit() else len(os.sched_getaffinity(0))
+    named = parse_cores(bound.replace("|", ","), "cores") if bound[:1].isdigit() else None
+    cores = len(os.sched_getaffinity(0) if named is None else named)
     return {"target": cores, "drafter": len(drafter or ())}
 
 

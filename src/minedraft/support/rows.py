@@ -196,10 +196,11 @@ _TARGETS = (
 )
 
 _PARALLEL = (
-    _untested(
+    _works(
         "Parallelism",
         "tensor parallel target",
-        "on CPUs vLLM wants cores named per worker in `VLLM_CPU_OMP_THREADS_BIND`",
+        _MODELS + "test_a_target_on_two_workers",
+        "shown with two workers on CPUs",
     ),
     _untested("Parallelism", "tensor parallel drafter"),
     _refused("Parallelism", "pipeline parallel", _ARGUMENTS),
