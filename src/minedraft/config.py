@@ -56,9 +56,10 @@ class DrafterConfig:
     enforce_eager: bool = False
     start_timeout_s: float = 600.0
     reply_timeout_s: float = 5.0
-    """Silence after which requests go on without drafts until the drafter answers."""
+    """Wait for an answer after which requests go on without drafts until it comes."""
     hang_timeout_s: float = 60.0
-    """Silence after which the drafter is killed and started again."""
+    """Silence after which the drafter is killed and started again; never less than
+    `reply_timeout_s`."""
 
     def __post_init__(self) -> None:
         check_str("draft_model", self.model)
@@ -74,7 +75,7 @@ class DrafterConfig:
         check_int("draft_block_size", self.block_size, 1, 2048, optional=True)
         check_int("draft_max_num_batched_tokens", self.max_num_batched_tokens, 16)
         check_choice("draft_sample_method", self.sample_method, SAMPLE_METHODS)
-        check_int("draft_num_candidates", self.num_candidates, 1, 4096)
+        check_int("draft_num_candidates", self.num_candidates, 1, 256)
         check_bool("draft_enforce_eager", self.enforce_eager)
         check_number("draft_start_timeout_s", self.start_timeout_s, 0.0, 86_400.0, low_open=True)
         check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)

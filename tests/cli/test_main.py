@@ -107,6 +107,12 @@ def test_misspelt_flags_are_corrected(
     assert says in capsys.readouterr().err
 
 
+def test_underscores_are_as_good_as_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "T", "--draft_model", "D", "--num_speculative_tokens=65", "--max_num_seqs=4"]
+    assert main(words) == 2
+    assert "num_speculative_tokens = 65" in capsys.readouterr().err
+
+
 def test_every_option_has_a_flag() -> None:
     parser = build_parser()
     for command in (["serve", "T"], ["generate", "T", "--prompts", "f"], ["doctor"]):

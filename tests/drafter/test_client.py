@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from minedraft.drafter import DraftBook, DrafterClient, NoDrafter
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.policies import DraftState
-from minedraft.transport.messages import Add, Commit, Draft, Drafts, Failed, Hello, Update
+from minedraft.transport.messages import Add, Alive, Commit, Draft, Drafts, Failed, Hello, Update
 
 K = 4
 TIMEOUT_S = 60.0
@@ -507,13 +507,78 @@ def test_a_late_answer_is_dropped_and_ends_the_delay(
     with caplog.at_level(logging.WARNING, logger="minedraft"):
         patient.collect()
     assert caplog.text == ""
-    assert patient.available
     assert patient.draft_of(name, 3) is None
+    assert not patient.available, "not at once: it may be too slow for good"
+    clock.now += LATE_S
+    assert patient.available
     patient.ask([name])
     patient.flush()
     connection.channel.inbox.append(_answer(2, Draft(name, 1, 3, [3, 4])))
     patient.collect()
     assert _tokens(patient, name, 3) == [3, 4]
+
+
+def test_pauses_double_for_a_drafter_that_is_late_again_and_again(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    (name,) = _asked(patient, 3)
+    pauses = []
+    for ticket in range(1, 8):
+        clock.now += LATE_S + 1
+        patient.collect()
+        connection.channel.inbox.append(_answer(ticket, Draft(name, 1, 3, [1])))
+        patient.collect()
+        begin = clock.now
+        while not patient.available:
+            clock.now += 0.5
+        pauses.append(clock.now - begin)
+        patient.ask([name])
+        patient.flush()
+    assert pauses[:4] == pytest.approx([LATE_S, 2 * LATE_S, 4 * LATE_S, 8 * LATE_S], abs=0.6)
+    assert pauses[-2:] == pytest.approx([60.0] * 2, abs=0.6)
+    connection.channel.inbox.append(_answer(8, Draft(name, 1, 3, [1])))
+    patient.collect()
+    assert patient.available
+    patient.ask([name])
+    patient.flush()
+    clock.now += LATE_S + 1
+    patient.collect()
+    connection.channel.inbox.append(_answer(9, Draft(name, 1, 3, [1])))
+    patient.collect()
+    clock.now += LATE_S
+    assert patient.available, "an answer in time ends the row"
+
+
+def test_drafts_that_are_here_survive_a_delay_of_others(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    for name in ("a", "b"):
+        patient.follow(name, [7])
+        patient.ask([name])
+    patient.flush()
+    connection.channel.inbox.append(_answer(1, Draft("a", 1, 1, [5])))
+    patient.collect()
+    clock.now += LATE_S + 1
+    patient.collect()
+    assert not patient.available
+    assert (patient.state("a"), patient.state("b")) == (READY, NONE)
+    assert _tokens(patient, "a", 1) == [5]
+
+
+def test_a_drafter_that_says_it_works_is_late_but_not_lost(
+    patient: DrafterClient, connection: Any, clock: Any
+) -> None:
+    (name,) = _asked(patient, 3)
+    for _ in range(30):
+        clock.now += TIMEOUT_S / 4
+        connection.channel.inbox.append(Alive())
+        patient.collect()
+    assert not patient.available
+    assert (patient.counters.delays, patient.counters.losses) == (1, 0)
+    connection.channel.inbox.extend([Alive(), _answer(1, Draft(name, 1, 3, [1]))])
+    patient.collect()
+    clock.now += LATE_S
+    assert patient.available
 
 
 def test_a_drafter_that_stays_silent_is_lost_at_last(

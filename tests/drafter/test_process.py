@@ -88,7 +88,7 @@ def _start(code: str) -> StartingDrafter:
 
 
 def _process(starting: StartingDrafter) -> subprocess.Popen[bytes]:
-    return starting._process
+    return starting.process
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ class FakeStarting:
         self.connection: Any = None
         self.error: Exception | None = None
         self.is_killed = False
+        self.process: Any = type("Process", (), {"poll": staticmethod(lambda: -9)})
 
     def poll(self, timeout_s: float = 0.0) -> Any:
         if self.error is not None:
@@ -35,7 +36,7 @@ class FakeLauncher:
         self.started: list[FakeStarting] = []
         self.error: Exception | None = None
 
-    def start(self) -> FakeStarting:
+    def start(self, life: int) -> FakeStarting:
         if self.error is not None:
             raise self.error
         self.started.append(FakeStarting())
@@ -135,6 +136,23 @@ def test_a_start_that_takes_too_long_is_killed(
     assert revival.poll() is None
     assert launcher.started[0].is_killed
     _pause(revival, launcher, clock)
+    assert len(launcher.started) == 2
+
+
+def test_one_that_is_slow_to_die_is_waited_for_without_blocking(
+    revival: Revival, launcher: FakeLauncher, clock: Clock, lost: Any
+) -> None:
+    revival.begin(lost)
+    _pause(revival, launcher, clock)
+    launcher.started[0].process.poll = lambda: None
+    launcher.started[0].error = DrafterError("out of memory")
+    for _ in range(100):
+        clock.now += 1
+        assert revival.poll() is None
+    assert launcher.started[0].is_killed
+    assert len(launcher.started) == 1
+    launcher.started[0].process.poll = lambda: -9
+    assert revival.poll() is None
     assert len(launcher.started) == 2
 
 

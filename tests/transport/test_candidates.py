@@ -78,6 +78,11 @@ def test_candidates_where_drafts_are_certain() -> None:
     assert not is_sound(_draft([7, 5], _candidates()), None)
 
 
+def test_candidates_beyond_the_targets_vocabulary() -> None:
+    assert is_sound(_draft([7, 5], _candidates()), SAMPLING, 10)
+    assert not is_sound(_draft([7, 5], _candidates()), SAMPLING, 9)
+
+
 def test_first_rows() -> None:
     assert _candidates().first(1) == _candidates(ids=IDS[:1], probs=PROBS[:1])
     assert _candidates().first(2) == _candidates()

@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 130
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands; each sets `run`, which takes (arguments, the rest)."""
+    """The parser of all subcommands; each sets `run`, which takes the arguments."""
     parser = argparse.ArgumentParser(
         prog="minedraft",
         description="Parallel speculative decoding for vLLM: draft one batch, verify another.",
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or what the subcommand returns; 2 for an error that it explains on stderr.
     """
     parser = build_parser()
-    words = sys.argv[1:] if argv is None else list(argv)
+    words = [_with_dashes(each) for each in (sys.argv[1:] if argv is None else argv)]
     args, rest = parser.parse_known_args(words)
     if rest and not getattr(args, "takes_engine_flags", False):
         parser.error(f"unknown arguments: {' '.join(rest)}")
@@ -54,6 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("minedraft: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _with_dashes(word: str) -> str:
+    """A flag's name with dashes for underscores, both of which vLLM takes."""
+    name, equals, value = word.partition("=")
+    if not name.startswith("--"):
+        return word
+    return name.replace("_", "-") + equals + value
 
 
 def _refuse_late_target(words: Sequence[str], rest: Sequence[str], target: str | None) -> None:

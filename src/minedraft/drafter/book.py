@@ -49,6 +49,11 @@ class DraftBook:
     def __len__(self) -> int:
         return len(self._requests)
 
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a ticket is open."""
+        return bool(self._tickets)
+
     def apply(self, update: Update, now_ns: int) -> None:
         """Take in one update; tickets that need no wait are answered at once."""
         for request_id, version in update.releases:

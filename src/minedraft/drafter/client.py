@@ -17,11 +17,21 @@ from minedraft.drafter.source import DraftCounters
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.policies.base import DraftState
 from minedraft.transport.candidates import is_sound
-from minedraft.transport.messages import Add, Commit, Draft, Drafts, Sampling, Update, Want
+from minedraft.transport.messages import (
+    Add,
+    Alive,
+    Commit,
+    Draft,
+    Drafts,
+    Sampling,
+    Update,
+    Want,
+)
 
 logger = logging.getLogger(__name__)
 
 _ALIVE_POLL_S = 0.25
+_LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,11 +67,13 @@ class _Outbox:
 class DrafterClient:
     """Follows requests on behalf of the scheduler. Not thread-safe.
 
-    Messages are collected and sent together by `flush`. A drafter that owes an answer and is
-    silent for `reply_timeout_s` is late: every awaited draft counts as absent and nothing is
-    asked until it speaks again. One that is silent for `hang_timeout_s`, dies or breaks the
+    Messages are collected and sent together by `flush`. A drafter that gives none of the
+    answers it owes for `reply_timeout_s` is late: every awaited draft counts as absent and
+    nothing is asked until it answers, and for a pause after that, which doubles with every
+    delay in a row. One that says nothing at all for `hang_timeout_s`, dies or breaks the
     protocol is lost: it is killed, and started again by `revival` if there is one. In both
-    cases `available` is False, and requests go on without drafts.
+    cases `available` is False, and requests go on without drafts. Drawn drafts whose
+    candidates reach beyond `vocab_size`, the target's, are no drafts.
     """
 
     def __init__(
@@ -71,12 +83,14 @@ class DrafterClient:
         k: int,
         reply_timeout_s: float,
         hang_timeout_s: float,
+        vocab_size: int | None = None,
         revival: Revival | None = None,
     ) -> None:
         self._connection = connection
         self._k = k
         self._reply_timeout_s = reply_timeout_s
         self._hang_timeout_s = hang_timeout_s
+        self._vocab_size = vocab_size
         self._revival = revival
         self._followed: dict[str, _Followed] = {}
         self._asked: dict[int, tuple[str, ...]] = {}
@@ -84,16 +98,19 @@ class DrafterClient:
         self._last_version = 0
         self._last_ticket = 0
         self._sent_at: dict[int, float] = {}
-        self._last_heard = time.monotonic()
+        self._last_heard = self._last_answer = time.monotonic()
         self._late_since: float | None = None
         self._last_late_ticket = 0
+        self._delays_in_a_row = 0
+        self._ask_again_at = 0.0
         self._is_connected = True
         self.counters = DraftCounters()
 
     @property
     def available(self) -> bool:
-        """Whether drafts can be asked for: the drafter is there and not late."""
-        return self._is_connected and self._late_since is None
+        """Whether drafts can be asked for: the drafter is there and answers in time."""
+        is_prompt = self._late_since is None and time.monotonic() >= self._ask_again_at
+        return self._is_connected and is_prompt
 
     # -- what happened ---------------------------------------------------------------
 
@@ -249,8 +266,10 @@ class DrafterClient:
             self._check_alive()
             return None
         self._last_heard = time.monotonic()
-        self._late_since = None
+        if isinstance(message, Alive):
+            return self._receive(0.0)
         if isinstance(message, Drafts):
+            self._note_answer()
             return message
         self._lose(f"it sent {message!r} when drafts were expected")
         return None
@@ -258,18 +277,27 @@ class DrafterClient:
     def _check_alive(self) -> None:
         if not self._connection.is_alive():
             self._lose(f"the process ended with code {self._connection.process.returncode}")
-        elif (since := self._silent_since()) is not None:
-            silence_s = time.monotonic() - since
-            if silence_s > self._hang_timeout_s:
-                self._lose(f"it did not answer for {self._hang_timeout_s:g} s")
-            elif silence_s > self._reply_timeout_s and self._late_since is None:
+        elif (since := self._owing_since()) is not None:
+            now = time.monotonic()
+            if now - max(since, self._last_heard) > self._hang_timeout_s:
+                self._lose(f"it said nothing for {self._hang_timeout_s:g} s")
+            elif now - since > self._reply_timeout_s and self._late_since is None:
                 self._note_late(since)
 
-    def _silent_since(self) -> float | None:
-        """Since when it owes an answer and says nothing; None if it owes none."""
+    def _owing_since(self) -> float | None:
+        """Since when it owes an answer and gives none; None if it owes none."""
         if self._late_since is not None:
             return self._late_since
-        return max(self._last_heard, min(self._sent_at.values())) if self._sent_at else None
+        return max(self._last_answer, min(self._sent_at.values())) if self._sent_at else None
+
+    def _note_answer(self) -> None:
+        now = self._last_answer = time.monotonic()
+        if self._late_since is None:
+            self._delays_in_a_row = 0
+            return
+        self._late_since = None
+        pause_s = self._reply_timeout_s * 2 ** (self._delays_in_a_row - 1)
+        self._ask_again_at = now + min(pause_s, max(_LONGEST_PAUSE_S, self._reply_timeout_s))
 
     def _note_late(self, since: float) -> None:
         logger.warning(
@@ -279,14 +307,16 @@ class DrafterClient:
         self._late_since = since
         self._last_late_ticket = self._last_ticket
         self.counters.delays += 1
+        self._delays_in_a_row = min(self._delays_in_a_row + 1, 16)
         self._forget_questions()
 
     def _forget_questions(self) -> None:
+        """Await nothing any more; drafts that are here stay."""
         self._asked.clear()
         self._sent_at.clear()
         self._outbox.wants.clear()
         for followed in self._followed.values():
-            followed.ticket = followed.draft = followed.origin = None
+            followed.ticket = None
 
     def _accept(self, answer: Drafts) -> None:
         asked = self._asked.pop(answer.ticket, None)
@@ -323,7 +353,7 @@ class DrafterClient:
             and draft.version == followed.version
             and draft.committed_len == followed.committed_len
             and len(draft.token_ids) <= self._k
-            and is_sound(draft, followed.sampling)
+            and is_sound(draft, followed.sampling, self._vocab_size)
         )
         self.counters.stale_drafts += draft is not None and not fits
         followed.draft = draft if fits and draft is not None else empty
@@ -341,6 +371,8 @@ class DrafterClient:
         # A drafter that is silent or confused would keep its device.
         self._connection.kill()
         self._forget_questions()
+        for followed in self._followed.values():
+            followed.draft = followed.origin = None
         self._outbox = _Outbox()
         if self._revival is not None:
             self._revival.begin(self._connection)
@@ -351,7 +383,8 @@ class DrafterClient:
             return
         self._connection = connection
         self._is_connected = True
-        self._last_heard = time.monotonic()
+        self._last_heard = self._last_answer = time.monotonic()
+        self._delays_in_a_row, self._ask_again_at = 0, 0.0
         self._followed.clear()
         self.counters.returns += 1
         logger.warning("minedraft: the drafter is back; lost %d times so far", self.counters.losses)

@@ -13,11 +13,12 @@ from minedraft.drafter.book import DraftBook
 from minedraft.drafter.device import DraftDevice
 from minedraft.errors import ProtocolError
 from minedraft.transport.channel import Channel
-from minedraft.transport.messages import Shutdown, ToDrafter, ToScheduler
+from minedraft.transport.messages import Alive, Shutdown, ToDrafter, ToScheduler
 
 logger = logging.getLogger(__name__)
 
 _IDLE_POLL_S = 1.0
+_ALIVE_INTERVAL_NS = 1_000_000_000
 
 
 class DrafterLoop:
@@ -33,6 +34,7 @@ class DrafterLoop:
         self._device = device
         self._clock_ns = clock_ns
         self._book = DraftBook(device)
+        self._last_sent_ns = clock_ns()
 
     def run(self) -> None:
         """Serve until a Shutdown comes."""
@@ -48,11 +50,20 @@ class DrafterLoop:
             guesses = self._device.run(rows)
             self._book.record(rows, guesses, self._clock_ns())
             self._send_answers()
+            self._say_alive()
         return bool(rows)
 
     def _send_answers(self) -> None:
         for answer in self._book.take_answers():
             self._channel.send(answer)
+            self._last_sent_ns = self._clock_ns()
+
+    def _say_alive(self) -> None:
+        """While an answer takes many passes, show that they go on."""
+        now_ns = self._clock_ns()
+        if self._book.owes_answers and now_ns - self._last_sent_ns >= _ALIVE_INTERVAL_NS:
+            self._channel.send(Alive())
+            self._last_sent_ns = now_ns
 
     def _receive(self, timeout_s: float) -> bool:
         """Apply every message that is there; False once the scheduler ends the drafter."""

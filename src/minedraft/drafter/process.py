@@ -5,6 +5,7 @@ Owns the process and the handshake; what the process runs is named by the caller
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -18,14 +19,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import zmq
+
 from minedraft.errors import DrafterError
 from minedraft.transport.channel import Channel, PrivateEndpoint, scheduler_channel
-from minedraft.transport.messages import Failed, Hello, Shutdown, ToDrafter, ToScheduler
+from minedraft.transport.messages import Alive, Failed, Hello, Shutdown, ToDrafter, ToScheduler
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _END_TIMEOUT_S = 5.0
+_REAP_TIMEOUT_S = 0.2
 _PARENT_POLL_S = 0.5
 
 
@@ -64,9 +68,9 @@ class DrafterLauncher:
     settings: Mapping[str, object]
     env: Mapping[str, str] | None = None
 
-    def start(self) -> StartingDrafter:
-        """Start it; see StartingDrafter for what is raised."""
-        return StartingDrafter(self.command, self.settings, self.env)
+    def start(self, life: int = 0) -> StartingDrafter:
+        """Start it for the `life`-th time; see StartingDrafter for what is raised."""
+        return StartingDrafter(self.command, {**self.settings, "life": life}, self.env)
 
 
 class StartingDrafter:
@@ -91,22 +95,24 @@ class StartingDrafter:
             DrafterError: the process cannot be started, or ends at once.
         """
         self._token = secrets.token_hex(16)
-        self._endpoint = PrivateEndpoint()
-        self._channel = scheduler_channel(self._endpoint.address)
-        try:
-            self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, env=None if env is None else dict(env)
-            )
-        except OSError as error:
-            self._channel.close()
-            self._endpoint.remove()
-            raise DrafterError(f"minedraft: cannot start the drafter: {error}") from error
+        with contextlib.ExitStack() as undo:
+            try:
+                self._endpoint = PrivateEndpoint()
+                undo.callback(self._endpoint.remove)
+                self._channel = scheduler_channel(self._endpoint.address)
+                undo.callback(self._channel.close)
+                self.process = subprocess.Popen(
+                    list(command), stdin=subprocess.PIPE, env=None if env is None else dict(env)
+                )
+            except (OSError, zmq.ZMQError) as error:
+                raise DrafterError(f"minedraft: cannot start the drafter: {error}") from error
+            undo.pop_all()
         self._give_up = weakref.finalize(
-            self, _give_up, self._process, self._channel, self._endpoint
+            self, _give_up, self.process, self._channel, self._endpoint
         )
         try:
             address = self._endpoint.address
-            _hand_over(self._process, {**settings, "address": address, "token": self._token})
+            _hand_over(self.process, {**settings, "address": address, "token": self._token})
         except BaseException:
             self._give_up()
             raise
@@ -135,7 +141,7 @@ class StartingDrafter:
             DrafterError: the process ended or reported a failure; nothing is left behind.
         """
         try:
-            hello = _read_hello(self._process, self._channel, self._token, timeout_s)
+            hello = _read_hello(self.process, self._channel, self._token, timeout_s)
         except BaseException:
             self._give_up()
             raise
@@ -143,10 +149,13 @@ class StartingDrafter:
             return None
         self._give_up.detach()
         self._endpoint.remove()
-        return Connection(process=self._process, channel=self._channel, hello=hello)
+        return Connection(process=self.process, channel=self._channel, hello=hello)
 
     def kill(self) -> None:
-        """End the process and leave nothing behind; safe to call twice."""
+        """Kill the process and leave no file behind; safe to call twice.
+
+        A process that is slow to die is not waited for: see `process`.
+        """
         self._give_up()
 
 
@@ -155,7 +164,9 @@ def _give_up(
     channel: Channel[ToScheduler, ToDrafter],
     endpoint: PrivateEndpoint,
 ) -> None:
-    end_process(process, grace_s=0.0)
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_REAP_TIMEOUT_S)
     channel.close()
     endpoint.remove()
 
@@ -176,6 +187,8 @@ def _read_hello(
     timeout_s: float,
 ) -> Hello | None:
     message = channel.receive(timeout_s)
+    if isinstance(message, Alive):
+        return None
     if isinstance(message, Hello | Failed) and not secrets.compare_digest(message.token, token):
         raise DrafterError("minedraft: a process with another token spoke on the socket")
     if isinstance(message, Hello):
@@ -191,12 +204,18 @@ def _read_hello(
 
 
 def end_process(process: subprocess.Popen[bytes], grace_s: float = _END_TIMEOUT_S) -> None:
-    """Wait `grace_s` seconds for the process to end, then kill it; reaps it in any case."""
+    """Wait `grace_s` seconds for the process to end, then kill it and reap it.
+
+    One that a kill does not end within 5 s (it hangs in the kernel) is left to the system.
+    """
     try:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        try:
+            process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            logger.error("minedraft: process %d does not end, though killed", process.pid)
 
 
 def drafter_command(module: str) -> list[str]:

@@ -6,6 +6,7 @@ Owns the pauses and the process on its way up; the client owns what it is told t
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -36,6 +37,8 @@ class Revival:
         self._clock = clock
         self._attempts = 0
         self._lost: Connection | None = None
+        self._dying: subprocess.Popen[bytes] | None = None
+        self._num_starts = 0
         self._starting: StartingDrafter | None = None
         self._due = 0.0
 
@@ -46,7 +49,7 @@ class Revival:
 
     def poll(self) -> Connection | None:
         """The new connection once it is ready; never blocks."""
-        if self._lost is not None and not self._bury():
+        if not self._bury():
             return None
         now = self._clock()
         try:
@@ -54,7 +57,8 @@ class Revival:
                 if now < self._due:
                     return None
                 self._due = now + self._start_timeout_s
-                self._starting = self._launcher.start()
+                self._num_starts += 1
+                self._starting = self._launcher.start(self._num_starts)
             connection = self._starting.poll()
         except (DrafterError, ProtocolError) as error:
             self._failed(str(error))
@@ -62,7 +66,6 @@ class Revival:
         if connection is not None:
             self._starting = None
         elif now >= self._due:
-            self._starting.kill()
             self._failed(f"it was not ready after {self._start_timeout_s:g} s")
         return connection
 
@@ -78,16 +81,21 @@ class Revival:
             self._starting.kill()
 
     def _bury(self) -> bool:
-        # A process that still holds its device would keep the new one from loading.
-        assert self._lost is not None
-        if self._lost.is_alive():
+        """Whether those before are dead: one that still holds its device would keep the next
+        from loading."""
+        if self._dying is not None and self._dying.poll() is None:
             return False
-        self._lost.close()
-        self._lost = None
+        if self._lost is not None and self._lost.is_alive():
+            return False
+        if self._lost is not None:
+            self._lost.close()
+        self._lost = self._dying = None
         return True
 
     def _failed(self, reason: str) -> None:
-        self._starting = None
+        if self._starting is not None:
+            self._starting.kill()
+            self._dying, self._starting = self._starting.process, None
         self._pause()
         logger.error(
             "minedraft: the drafter did not come back (%s); next attempt in %.1f s",

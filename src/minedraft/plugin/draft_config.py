@@ -6,6 +6,7 @@ weights.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import ModelConfig, VllmConfig
@@ -57,7 +58,7 @@ def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[s
         "enforce_eager": drafter.enforce_eager or drafter.device.kind == "cpu",
         "enable_prefix_caching": True,
         "async_scheduling": False,
-        "seed": settings.seed,
+        "seed": _seed(settings),
         "trust_remote_code": settings.trust_remote_code,
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
@@ -73,6 +74,13 @@ def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[s
     if drafter.device.kind == "cuda":
         options["gpu_memory_utilization"] = drafter.memory_share
     return options
+
+
+def _seed(settings: DrafterSettings) -> int:
+    """A seed that shares nothing with the target's: drawn drafts must be independent of what
+    the target draws, or their verification is not exact."""
+    text = f"minedraft drafter {settings.seed} {settings.life}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
 
 
 def _check_same_tokenizer(settings: DrafterSettings, drafter: DrafterConfig) -> None:

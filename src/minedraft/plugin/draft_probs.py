@@ -43,9 +43,9 @@ def dense_draft_probs(
             rows.scatter_(1, ids.to(device=device, dtype=torch.int64), values.to(device))
         elif count:
             tokens = draft_token_ids[start : start + count, None].to(torch.int64)
-            rows.scatter_(1, tokens.clamp_min(0), (tokens >= 0).to(probs.dtype))
+            rows.scatter_(1, tokens.clamp_min(0), 1.0)
         start += count
-    return probs
+    return probs.mul_((draft_token_ids >= 0).unsqueeze(-1))
 
 
 def _matrix(data: bytes, kind: str, width: int) -> torch.Tensor:

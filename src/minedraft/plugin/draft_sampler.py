@@ -53,10 +53,11 @@ class DraftSampler(Sampler):
         """As the base class; then draws."""
         output = super().forward(logits, sampling_metadata, *args, **kwargs)
         plan = self.plan
-        keys = [key for key in self.runner.input_batch.req_ids if key in plan.wanted]
-        if keys:
-            index = {key: at for at, key in enumerate(self.runner.input_batch.req_ids)}
-            rows = torch.tensor([index[key] for key in keys], device=logits.device)
+        order = enumerate(self.runner.input_batch.req_ids)
+        index = {key: at for at, key in order if key in plan.wanted}
+        if index:
+            keys = list(index)
+            rows = torch.tensor(list(index.values()), device=logits.device)
             draws = [plan.wanted[key] for key in keys]
             tokens, ids, probs = draw(logits[rows, : plan.vocab_size], draws, plan.num_candidates)
             output.sampled_token_ids[rows, 0] = tokens.to(output.sampled_token_ids.dtype)

@@ -24,6 +24,8 @@ from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
 
 logger = logging.getLogger("minedraft.drafter")
 
+_CONNECT_TIMEOUT_S = 10.0
+
 
 class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the scheduler hands the process; lengths in tokens."""
@@ -38,6 +40,8 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     trust_remote_code: bool
     seed: int
+    life: int = 0
+    """How often the drafter was started before for this engine."""
 
 
 def main() -> int:
@@ -50,6 +54,9 @@ def main() -> int:
     config = MineDraftConfig.from_mapping(settings.options)
     _pin(config)
     channel = drafter_channel(settings.address)
+    if channel.wait_until_connected(_CONNECT_TIMEOUT_S):
+        # From here on no kill can leave a socket file behind.
+        PrivateEndpoint.remove_at(settings.address)
     try:
         device = _open_device(settings, config)
     except Exception as error:

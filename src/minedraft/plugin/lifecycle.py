@@ -73,7 +73,8 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
         connection,
         k=config.num_speculative_tokens,
         reply_timeout_s=config.drafter.reply_timeout_s,
-        hang_timeout_s=config.drafter.hang_timeout_s,
+        hang_timeout_s=max(config.drafter.hang_timeout_s, config.drafter.reply_timeout_s),
+        vocab_size=vllm_config.model_config.get_vocab_size(),
         revival=Revival(launcher, config.drafter.start_timeout_s),
     )
 

@@ -5,7 +5,6 @@ Owns the run and its figures; flags and files are the command's.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -18,12 +17,12 @@ import msgspec
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
-from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from minedraft.config import MineDraftConfig
 from minedraft.devices import parse_cores
 from minedraft.errors import ConfigError, MineDraftError
-from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER, active_options
+from minedraft.plugin.engine_config import SCHEDULER, active_options
+from minedraft.plugin.engine_flags import parse_engine_flags
 from minedraft.plugin.runtime import preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
@@ -91,32 +90,13 @@ def _start(engine: EngineArgs) -> LLM:
 
 
 def _engine_arguments(run: OfflineRun) -> EngineArgs:
-    parser = FlexibleArgumentParser(prog="minedraft generate", add_help=False)
-    EngineArgs.add_cli_args(parser)
     flags = ["--model", run.target, "--dtype", run.dtype, "--seed", str(run.seed)]
     flags += ["--max-num-seqs", str(run.max_num_seqs), "--disable-log-stats", *run.engine_flags]
-    namespace, unknown = _parse(parser, flags)
-    if unknown:
-        raise ConfigError(f"minedraft: neither minedraft nor vLLM's engine knows {unknown}")
-    try:
-        engine = EngineArgs.from_cli_args(namespace)
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"minedraft: vLLM refuses the arguments: {error}") from error
+    engine = parse_engine_flags(flags, run.config)
     if current_platform.is_cpu():
         engine.enforce_eager = True
-    additional = engine.additional_config
-    if not isinstance(additional, dict):
-        raise ConfigError.bad_value("additional_config", additional, "a JSON object")
-    engine.additional_config = {**additional, OPTIONS_KEY: run.config.to_mapping()}
     engine.scheduler_cls = SCHEDULER
     return engine
-
-
-def _parse(
-    parser: FlexibleArgumentParser, flags: Sequence[str]
-) -> tuple[argparse.Namespace, list[str]]:
-    namespace, unknown = parser.parse_known_args(list(flags))
-    return namespace, list(unknown)
 
 
 def _inputs(llm: LLM, run: OfflineRun) -> list[Any]:

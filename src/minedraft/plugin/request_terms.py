@@ -27,19 +27,19 @@ class RequestTerms:
     sampling: Sampling | None = None
 
 
-def read_terms(request: Request, drafter: DrafterConfig) -> RequestTerms | None:
+def read_terms(request: Request, drafter: DrafterConfig, k: int) -> RequestTerms | None:
     """The terms of a request; None if it is to be decoded without drafts."""
     # A streaming-input session that stops inside accepted drafts is not rolled back by
     # vLLM: its next chunk would fail an assertion there.
     if request.prompt_embeds is not None or request.mm_features or request.resumable:
         return None
-    limit = _limit(request)
+    limit = _limit(request, k)
     if limit == 0:
         return None
     return RequestTerms(limit=limit, sampling=_sampling(request, drafter))
 
 
-def _limit(request: Request) -> int | None:
+def _limit(request: Request, k: int) -> int | None:
     params = request.sampling_params
     value = None if params is None else (params.extra_args or {}).get(LIMIT_KEY)
     if value is None:
@@ -53,7 +53,7 @@ def _limit(request: Request) -> int | None:
             value,
         )
         return None
-    return value
+    return min(value, k)
 
 
 def _sampling(request: Request, drafter: DrafterConfig) -> Sampling | None:

@@ -205,7 +205,6 @@ class MineDraftScheduler(Scheduler):
         for request_id in (*started, *output.scheduled_cached_reqs.resumed_req_ids):
             self._follow(self.requests[request_id])
         self._forget_gone()
-        self._source.flush()
         self._send_candidates(output)
         requests = {request_id: self.requests[request_id] for request_id in scheduled}
         self._in_flight.update(requests)
@@ -214,6 +213,8 @@ class MineDraftScheduler(Scheduler):
             step.note_drafts(self._source)
         step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0
         self._steps.append(step)
+        # Last: a send that fails loses the drafter, and every draft with it.
+        self._source.flush()
 
     def _send_candidates(self, output: SchedulerOutput) -> None:
         """Hand the target's workers what drawn drafts were drawn from."""
@@ -242,7 +243,11 @@ class MineDraftScheduler(Scheduler):
 
     def _tell(self, request: Request) -> None:
         drafter = self._config.drafter
-        terms = None if drafter is None else read_terms(request, drafter)
+        terms = (
+            None
+            if drafter is None
+            else read_terms(request, drafter, self._config.num_speculative_tokens)
+        )
         if terms is not None:
             self._source.follow(
                 request.request_id,

@@ -15,26 +15,28 @@ from minedraft.transport.messages import Candidates, Draft, Sampling
 _ROW_SUM_TOLERANCE = 1e-3
 
 
-def is_sound(draft: Draft, sampling: Sampling | None) -> bool:
+def is_sound(draft: Draft, sampling: Sampling | None, vocab_size: int | None = None) -> bool:
     """Whether `draft` has candidates if and only if it was to be drawn, and they can be true.
 
     Every row has finite, non-negative probabilities that add up to 1, over tokens that are
-    no doubles, and gives its draft token one above zero.
+    no doubles and below `vocab_size`, and gives its draft token one above zero.
     """
     if sampling is None or not draft.token_ids:
         return draft.candidates is None
     if draft.candidates is None:
         return False
-    return _fits(draft.token_ids, draft.candidates)
+    return _fits(draft.token_ids, draft.candidates, vocab_size)
 
 
-def _fits(token_ids: list[int], candidates: Candidates) -> bool:
+def _fits(token_ids: list[int], candidates: Candidates, vocab_size: int | None) -> bool:
     width = candidates.width
     size = 4 * width * len(token_ids)
     if len(candidates.token_ids) != size or len(candidates.probs) != size:
         return False
     ids: array[int] = _array("i", candidates.token_ids)
     probs: array[float] = _array("f", candidates.probs)
+    if vocab_size is not None and max(ids) >= vocab_size:
+        return False
     return all(
         _row_fits(token, ids[at : at + width], probs[at : at + width])
         for token, at in zip(token_ids, range(0, width * len(token_ids), width), strict=True)

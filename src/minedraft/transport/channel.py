@@ -55,10 +55,22 @@ class Channel(Generic[Incoming, Outgoing]):
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         if bind is not None:
             self._socket.bind(bind)
+        self._monitor: zmq.Socket[bytes] | None = None
         if connect is not None:
+            # Before connecting: what happened earlier is not reported.
+            self._monitor = self._socket.get_monitor_socket(zmq.EVENT_CONNECTED)
             self._socket.connect(connect)
         self.bytes_sent = 0
         self.bytes_received = 0
+
+    def wait_until_connected(self, timeout_s: float) -> bool:
+        """Wait until the other end holds the connection; False if it does not in time."""
+        monitor = self._monitor
+        if monitor is None:
+            return True
+        is_connected = bool(monitor.poll(round(timeout_s * 1000), zmq.POLLIN))
+        self._stop_monitor()
+        return is_connected
 
     def send(self, message: Outgoing) -> None:
         """Queue one message.
@@ -92,13 +104,21 @@ class Channel(Generic[Incoming, Outgoing]):
 
     def linger_close(self, linger_ms: int = 2000) -> None:
         """Close, but give messages that are still queued `linger_ms` to leave."""
+        self._stop_monitor()
         self._socket.close(linger=linger_ms)
         self._context.term()
 
     def close(self) -> None:
         """Close the socket; safe to call twice."""
+        self._stop_monitor()
         self._socket.close(linger=0)
         self._context.term()
+
+    def _stop_monitor(self) -> None:
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+            self._monitor = None
 
 
 class PrivateEndpoint:

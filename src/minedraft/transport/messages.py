@@ -143,8 +143,12 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
     num_passes: Count
 
 
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """Drafter to scheduler: it works on what it owes, and will take longer."""
+
+
 ToDrafter = Update | Shutdown
-ToScheduler = Hello | Failed | Drafts
+ToScheduler = Hello | Failed | Drafts | Alive
 
 _Message = TypeVar("_Message")
 
@@ -154,8 +158,11 @@ _to_scheduler = msgspec.msgpack.Decoder(ToScheduler)
 
 
 def encode(message: ToDrafter | ToScheduler) -> bytes:
-    """The bytes of one message."""
-    return _encoder.encode(message)
+    """The bytes of one message; ProtocolError if a number in it is too large."""
+    try:
+        return _encoder.encode(message)
+    except OverflowError as error:
+        raise ProtocolError(f"minedraft: message cannot be encoded: {error}") from error
 
 
 def decode_to_drafter(data: bytes) -> ToDrafter:
