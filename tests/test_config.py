@@ -49,7 +49,7 @@ BAD: list[tuple[str, str, list[object]]] = [
     ("draft_block_size", "an integer from 1 to 2048", [0, -1, 2049, *NOT_INT]),
     ("draft_max_num_batched_tokens", "an integer >= 16", [15, 0, -1, None, *NOT_INT]),
     ("draft_sample_method", "greedy, probabilistic", ["random", "", None, 1]),
-    ("draft_num_candidates", "an integer from 1 to 4096", [0, -1, 4097, None, *NOT_INT]),
+    ("draft_num_candidates", "an integer from 1 to 256", [0, -1, 257, None, *NOT_INT]),
     ("draft_enforce_eager", "true or false", [0, 1, "false", None]),
     ("draft_start_timeout_s", "(0.0, 86400.0]", [0, -1, 86_401, None, *NOT_NUMBER]),
     ("draft_reply_timeout_s", "(0.0, 86400.0]", [0, -1, 86_401, None, *NOT_NUMBER]),
@@ -74,7 +74,7 @@ GOOD: list[tuple[str, list[object]]] = [
     ("draft_reply_timeout_s", [1, 0.5, 86_400]),
     ("draft_hang_timeout_s", [1, 0.5, 86_400]),
     ("draft_sample_method", ["greedy", "probabilistic"]),
-    ("draft_num_candidates", [1, 32, 4096]),
+    ("draft_num_candidates", [1, 32, 256]),
 ]
 
 
@@ -252,7 +252,7 @@ DRAFTERS = st.builds(
     block_size=st.none() | st.integers(1, 2048),
     max_num_batched_tokens=st.integers(16, 10**6),
     sample_method=st.sampled_from(SAMPLE_METHODS),
-    num_candidates=st.integers(1, 4096),
+    num_candidates=st.integers(1, 256),
     enforce_eager=st.booleans(),
     start_timeout_s=SECONDS,
     reply_timeout_s=SECONDS,

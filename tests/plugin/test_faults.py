@@ -22,7 +22,8 @@ from processes import MARK, marked
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 KILLS = int(os.environ.get("MINEDRAFT_KILLS", "2"))
-BACK_WITHIN_S = 30.0
+#: On an idle machine of two cores it is back in about 16 s; this is a limit for a busy one.
+BACK_WITHIN_S = 150.0
 IN_FLIGHT = 8
 PROMPTS = random_prompts(40, seed=11, longest=200)
 _BLOCKED_S = 1.0
@@ -123,15 +124,16 @@ def _check(faults: Faults, expected: list[list[int]]) -> None:
 def test_a_drafter_that_is_killed_again_and_again(
     faults: Faults, expected: list[list[int]]
 ) -> None:
+    took_s = []
     for _ in range(KILLS):
-        faults.run_until_drafting(time.monotonic_ns(), BACK_WITHIN_S)
+        took_s.append(faults.run_until_drafting(time.monotonic_ns(), BACK_WITHIN_S))
         victim = faults.drafter()
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
         for _ in range(5):
             faults.step()
-    took_s = faults.run_until_drafting(time.monotonic_ns(), BACK_WITHIN_S)
-    print(f"drafting came back in {took_s:.1f} s the last time")
+    took_s.append(faults.run_until_drafting(time.monotonic_ns(), BACK_WITHIN_S))
+    print("seconds until drafting was back:", [round(each, 1) for each in took_s[1:]])
     _check(faults, expected)
     assert len(faults.tokens) >= 20 * KILLS
     assert read_trace(faults.engine.trace)[1][-1].drafter_losses == KILLS

@@ -88,6 +88,7 @@ _REQUEST_ATTRIBUTES = (
     "resumable",
     "sampling_params",
     "structured_output_request",
+    "num_output_tokens",
     "status",
 )
 
@@ -162,6 +163,11 @@ HOOKS = (
         parameters=("logits", "sampling_metadata"),
     ),
     Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="remove_request"),
+    Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="req_ids"),
+    Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="num_draft_tokens"),
+    Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="draft_token_ids"),
+    Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="bonus_logits_indices"),
+    Hook(owner="vllm.v1.sample.metadata:SamplingMetadata", name="all_greedy"),
     Hook(owner="vllm.v1.core.sched.output:SchedulerOutput", name="make_empty"),
     Hook(
         owner="vllm.v1.structured_output:StructuredOutputManager",
