@@ -103,14 +103,19 @@ class DrafterClient:
         self._last_late_ticket = 0
         self._delays_in_a_row = 0
         self._ask_again_at = 0.0
+        self._longest_pause_s = max(_LONGEST_PAUSE_S, reply_timeout_s)
         self._is_connected = True
         self.counters = DraftCounters()
 
     @property
     def available(self) -> bool:
         """Whether drafts can be asked for: the drafter is there and answers in time."""
-        is_prompt = self._late_since is None and time.monotonic() >= self._ask_again_at
-        return self._is_connected and is_prompt
+        return self.is_answering and time.monotonic() >= self._ask_again_at
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the drafter is there and is not late with an answer."""
+        return self._is_connected and self._late_since is None
 
     # -- what happened ---------------------------------------------------------------
 
@@ -297,7 +302,7 @@ class DrafterClient:
             return
         self._late_since = None
         pause_s = self._reply_timeout_s * 2 ** (self._delays_in_a_row - 1)
-        self._ask_again_at = now + min(pause_s, max(_LONGEST_PAUSE_S, self._reply_timeout_s))
+        self._ask_again_at = now + min(pause_s, self._longest_pause_s)
 
     def _note_late(self, since: float) -> None:
         logger.warning(

@@ -194,7 +194,7 @@ class RealSubject:
 
     def has_drafter(self) -> bool:
         self._source.collect()
-        return not self._has_drafter or self._source.available
+        return not self._has_drafter or self._source.is_answering
 
     def footprint(self) -> Mapping[str, int]:
         scheduler = self._core.scheduler
@@ -226,7 +226,7 @@ class RealSubject:
 
     def _report(self) -> Report | None:
         """What the drafter says that it holds; None without a drafter."""
-        if not self._has_drafter or not self._source.available:
+        if not self._has_drafter or not self._source.is_answering:
             return None
         pid = self._source._connection.process.pid
         path = report_path(self._reports, pid)

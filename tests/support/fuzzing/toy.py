@@ -105,6 +105,7 @@ class ToySubject:
         if self._has_drafter:
             self._source._reply_timeout_s = _REPLY_TIMEOUT_S
             self._source._hang_timeout_s = _HANG_TIMEOUT_S
+            self._source._longest_pause_s = 2 * _REPLY_TIMEOUT_S
         self._is_down = False
         self._current: dict[str, _Current] = {}
         self._requests: list[Any] = []
@@ -163,11 +164,11 @@ class ToySubject:
         for _ in range(_LOOKS):
             self._revive()
             self._source.collect()
-        return not self._has_drafter or self._source.available
+        return not self._has_drafter or self._source.is_answering
 
     def footprint(self) -> Mapping[str, int]:
         counts = dict(scheduler_footprint(self.engine.scheduler))
-        if self._has_drafter and self._source.available:
+        if self._has_drafter and self._source.is_answering:
             self.connection.take_in()
             counts["free blocks of the drafter"] = self.connection.device.num_free_blocks
             counts["requests in the drafter's book"] = len(self.connection.book)
