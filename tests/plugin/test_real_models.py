@@ -19,8 +19,8 @@ from minedraft.prompts import read_prompts
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.real_model]
 
 _ROOT = Path(__file__).parents[2]
-_PROMPTS = int(os.environ.get("MINEDRAFT_PROMPTS", "10"))
-_TOKENS = int(os.environ.get("MINEDRAFT_TOKENS", "32"))
+_PROMPTS = int(os.environ.get("MINEDRAFT_PROMPTS", "5"))
+_TOKENS = int(os.environ.get("MINEDRAFT_TOKENS", "24"))
 _LONGEST = 1500
 _ENGINE = {"max_model_len": 2048, "kv_cache_memory_bytes": 2**30, "block_size": 128}
 
