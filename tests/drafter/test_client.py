@@ -581,6 +581,14 @@ def test_a_drafter_that_says_it_works_is_late_but_not_lost(
     assert patient.available
 
 
+def test_any_number_of_such_signs_may_be_queued(client: DrafterClient, connection: Any) -> None:
+    (name,) = _asked(client, 3)
+    connection.channel.inbox.extend([Alive()] * 5000)
+    connection.channel.inbox.append(_answer(1, Draft(name, 1, 3, [1])))
+    client.collect()
+    assert _tokens(client, name, 3) == [1]
+
+
 def test_a_drafter_that_stays_silent_is_lost_at_last(
     patient: DrafterClient, connection: Any, clock: Any
 ) -> None:

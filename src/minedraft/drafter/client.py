@@ -264,6 +264,9 @@ class DrafterClient:
     def _receive(self, timeout_s: float) -> Drafts | None:
         try:
             message = self._connection.channel.receive(timeout_s)
+            while isinstance(message, Alive):
+                self._last_heard = time.monotonic()
+                message = self._connection.channel.receive(0.0)
         except ProtocolError as error:
             self._lose(str(error))
             return None
@@ -271,8 +274,6 @@ class DrafterClient:
             self._check_alive()
             return None
         self._last_heard = time.monotonic()
-        if isinstance(message, Alive):
-            return self._receive(0.0)
         if isinstance(message, Drafts):
             self._note_answer()
             return message
