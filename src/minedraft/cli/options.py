@@ -68,11 +68,14 @@ def read_options(args: argparse.Namespace) -> MineDraftConfig:
 
 
 def refuse_misspelt(flags: Sequence[str]) -> None:
-    """Raise ConfigError for a flag meant for vLLM that can only be one of ours, misspelt."""
+    """Raise ConfigError for a flag meant for vLLM that can only be one of ours, misspelt.
+
+    `flags` are spelt with dashes.
+    """
     ours = [f"--{name.replace('_', '-')}" for name in option_names()]
     for flag in flags:
-        name = flag.partition("=")[0].replace("_", "-")
-        if not flag.startswith("--") or not name.startswith(_OUR_PREFIXES):
+        name = flag.partition("=")[0]
+        if not name.startswith(_OUR_PREFIXES):
             continue
         near = difflib.get_close_matches(name, ours, n=1) or ours
         raise ConfigError(f"minedraft: there is no flag {name}; did you mean {', '.join(near)}?")

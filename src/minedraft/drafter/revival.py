@@ -48,7 +48,7 @@ class Revival:
         self._pause()
 
     def poll(self) -> Connection | None:
-        """The new connection once it is ready; never blocks."""
+        """The new connection once it is ready; a failed start takes 0.2 s at most to clear."""
         if not self._bury():
             return None
         now = self._clock()

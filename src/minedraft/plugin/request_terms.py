@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vllm.v1.request import Request
 
-from minedraft.config import DrafterConfig
+from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.transport.messages import Sampling
 
 logger = logging.getLogger(__name__)
@@ -27,16 +27,18 @@ class RequestTerms:
     sampling: Sampling | None = None
 
 
-def read_terms(request: Request, drafter: DrafterConfig, k: int) -> RequestTerms | None:
+def read_terms(request: Request, config: MineDraftConfig) -> RequestTerms | None:
     """The terms of a request; None if it is to be decoded without drafts."""
+    if config.drafter is None:
+        return None
     # A streaming-input session that stops inside accepted drafts is not rolled back by
     # vLLM: its next chunk would fail an assertion there.
     if request.prompt_embeds is not None or request.mm_features or request.resumable:
         return None
-    limit = _limit(request, k)
+    limit = _limit(request, config.num_speculative_tokens)
     if limit == 0:
         return None
-    return RequestTerms(limit=limit, sampling=_sampling(request, drafter))
+    return RequestTerms(limit=limit, sampling=_sampling(request, config.drafter))
 
 
 def _limit(request: Request, k: int) -> int | None:

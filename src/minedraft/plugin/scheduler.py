@@ -242,12 +242,7 @@ class MineDraftScheduler(Scheduler):
         self._tell(request)
 
     def _tell(self, request: Request) -> None:
-        drafter = self._config.drafter
-        terms = (
-            None
-            if drafter is None
-            else read_terms(request, drafter, self._config.num_speculative_tokens)
-        )
+        terms = read_terms(request, self._config)
         if terms is not None:
             self._source.follow(
                 request.request_id,
