@@ -125,3 +125,16 @@ def test_endless_numbers_are_refused(kind: str) -> None:
 def test_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Device.parse("cpu").kind = "cuda"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "replicas"),
+    [
+        ("cuda:4", ["cuda:4", "cuda:5", "cuda:6"]),
+        ("cpu", ["cpu", "cpu", "cpu"]),
+        ("cpu:3", ["cpu:3", "cpu:3", "cpu:3"]),
+        ("cpu:0-4", ["cpu:0,3", "cpu:1,4", "cpu:2"]),
+    ],
+)
+def test_replicas_have_devices_of_their_own(text: str, replicas: list[str]) -> None:
+    assert [str(Device.parse(text).of_replica(rank, 3)) for rank in range(3)] == replicas

@@ -22,7 +22,7 @@ from minedraft.validation import (
     refuse_unknown,
 )
 
-MODES = ("none", "sequential", "two-batch")
+MODES = ("none", "sequential", "two-batch", "pearl", "wait-free")
 SAMPLE_METHODS = ("greedy", "probabilistic")
 DTYPES = ("auto", "float32", "float16", "bfloat16", "half", "float")
 MAX_DRAFT_TOKENS = 64

@@ -6,7 +6,7 @@ Owns the notation; it looks at no hardware.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minedraft.errors import ConfigError
 
@@ -37,10 +37,24 @@ class Device:
             return cls(kind="cuda", index=int(ids))
         return cls(kind="cpu", cores=None if ids is None else _parse_cores(ids, field, text))
 
+    def of_replica(self, rank: int, count: int) -> Device:
+        """The device of replica `rank` of `count`: the GPU so many further on, or its share of
+        the cores."""
+        if self.index is not None:
+            return replace(self, index=self.index + rank)
+        if self.cores is None:
+            return self
+        return replace(self, cores=share_of_cores(self.cores, rank, count))
+
     def __str__(self) -> str:
         if self.kind == "cuda":
             return f"cuda:{self.index}"
         return "cpu" if self.cores is None else "cpu:" + ",".join(map(str, self.cores))
+
+
+def share_of_cores(cores: tuple[int, ...], rank: int, count: int) -> tuple[int, ...]:
+    """Cores of one of `count` that share them, as even as can be; all, if there are too few."""
+    return cores if len(cores) < count else cores[rank::count]
 
 
 def parse_cores(text: str, field: str) -> tuple[int, ...]:

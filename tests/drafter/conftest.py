@@ -102,7 +102,8 @@ class FakeConnection:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The client's clock."""
     clock = FakeClock()
-    monkeypatch.setattr("minedraft.drafter.client.time", clock)
+    for module in ("client", "link", "wait_free_client"):
+        monkeypatch.setattr(f"minedraft.drafter.{module}.time", clock)
     return clock
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minedraft.drafter import DraftBook
-from minedraft.transport.messages import Add, Commit, Drafts, Update, Want
+from minedraft.transport.messages import Add, Commit, Drafts, Guesses, Update, Want
 
 K = 4
 Greedy = Callable[[list[int], int], list[int]]
@@ -457,3 +457,91 @@ def test_updates_apply_releases_then_adds_then_commits_then_wants(
     (answer,) = serve(book, device, [everything])
     assert _tokens(answer) == {"a": toy_greedy([*_prompt(4), 3], K)}
     assert (answer.drafts[0].version, answer.drafts[0].committed_len) == (2, 5)
+
+
+# -- guesses that are reported unasked -----------------------------------------------
+
+LEAD = 2 * K + 1
+
+
+def _race(name: str, tokens: list[int]) -> Update:
+    return Update(adds=[Add(name, 1, tokens, reported_lead=LEAD)])
+
+
+def _guesses(reports: list[Any], name: str) -> list[list[int]]:
+    assert all(isinstance(each, Guesses) for each in reports)
+    return [d.token_ids for each in reports for d in each.drafts if d.request_id == name]
+
+
+def test_every_pass_is_reported_up_to_the_lead(
+    toy_device: Any, toy_greedy: Greedy, serve: Serve
+) -> None:
+    device = toy_device()
+    book = DraftBook(device)
+    reports = serve(book, device, [_race("a", _prompt(6)), _race("b", _prompt(5, 2))])
+    for name, prompt in (("a", _prompt(6)), ("b", _prompt(5, 2))):
+        wanted = [toy_greedy(prompt, count) for count in range(1, LEAD + 1)]
+        assert _guesses(reports, name) == wanted
+    assert len(device.passes) == LEAD, "both share every pass"
+    assert book.is_expected_to_speak
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_race_goes_on_from_what_was_right(
+    toy_device: Any, toy_greedy: Greedy, serve: Serve, right: bool
+) -> None:
+    device = toy_device()
+    book = DraftBook(device)
+    prompt = _prompt(6)
+    serve(book, device, [_race("a", prompt)])
+    new = toy_greedy(prompt, 3)
+    new[-1] += not right
+    reports = serve(book, device, [Update(commits=[Commit("a", 1, 6, new)])])
+    after = [*prompt, *new]
+    kept = LEAD - 3 if right else 0
+    assert _guesses(reports, "a") == [
+        toy_greedy(after, count) for count in range(kept + 1, LEAD + 1)
+    ]
+    assert {each.drafts[0].committed_len for each in reports} == {9}
+
+
+def test_a_long_prompt_does_not_hold_up_the_race(toy_device: Any, serve: Serve) -> None:
+    """It comes in by its share of each pass, while the others get a guess in every one."""
+    device = toy_device(max_num_batched_tokens=40)
+    book = DraftBook(device)
+    serve(book, device, [_race("a", _prompt(6))])
+    device.passes.clear()
+    book.apply(_race("b", _prompt(60)), 0)
+    book.apply(Update(commits=[Commit("a", 1, 6, [6])]), 0)
+    for _ in range(4):
+        rows = book.next_pass(0)
+        book.record(rows, device.run(rows), 0)
+    assert [sorted(each) for each in device.passes] == [["a@1", "b@1"]] * 4
+    assert [each["b@1"][1] - each["b@1"][0] for each in device.passes] == [10] * 4
+
+
+def test_times_of_a_report_are_those_of_its_pass(toy_device: Any) -> None:
+    device = toy_device()
+    book = DraftBook(device)
+    book.apply(_race("a", _prompt(4)), 5)
+    rows = book.next_pass(100)
+    book.record(rows, device.run(rows), 105)
+    (report,) = book.take_answers()
+    assert (report.start_ns, report.end_ns, report.num_passes) == (100, 105, 1)
+
+
+def test_a_race_ends_at_the_end_of_the_context(
+    toy_device: Any, toy_greedy: Greedy, serve: Serve
+) -> None:
+    device = toy_device(max_model_len=8)
+    reports = serve(DraftBook(device), device, [_race("a", _prompt(6))])
+    assert _guesses(reports, "a")[-1] == toy_greedy(_prompt(6), 2)
+
+
+def test_a_race_for_a_full_pool_is_run_by_those_that_fit(toy_device: Any, serve: Serve) -> None:
+    device = toy_device(num_kv_blocks=5, block_size=4)
+    book = DraftBook(device)
+    reports = serve(book, device, [_race("a", _prompt(6)), _race("b", _prompt(6, 1))])
+    assert len(_guesses(reports, "a")[-1]) == LEAD
+    reports = serve(book, device, [Update(releases=[("a", 1)])])
+    assert len(_guesses(reports, "b")[-1]) == LEAD

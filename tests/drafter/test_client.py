@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from minedraft.drafter import DraftBook, DrafterClient, NoDrafter
+from minedraft.drafter import DraftBook, DrafterClient, HeldDraft, NoDrafter
 from minedraft.errors import DrafterError, ProtocolError
 from minedraft.policies import DraftState
 from minedraft.transport.messages import Add, Alive, Commit, Draft, Drafts, Failed, Hello, Update
@@ -48,7 +48,7 @@ def _asked(client: DrafterClient, *lengths: int) -> list[str]:
 
 def _tokens(client: DrafterClient, name: str, length: int) -> list[int] | None:
     found = client.draft_of(name, length)
-    return None if found is None else found[0].token_ids
+    return None if found is None else found.draft.token_ids
 
 
 # -- what is sent --------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_states_of_a_request(client: DrafterClient, connection: Any) -> None:
     connection.channel.inbox.append(answer)
     client.collect()
     assert client.state("r0") is READY
-    assert client.draft_of("r0", 3) == (answer.drafts[0], answer)
+    assert client.draft_of("r0", 3) == HeldDraft(draft=answer.drafts[0], origins=(answer,))
     assert client.draft_of("r0", 2) is None
     assert client.draft_of("r0", 4) is None
     client.commit("r0", [1, 2, 3])
@@ -809,7 +809,8 @@ class ClientMachine(RuleBasedStateMachine):
                 found = self.client.draft_of(name, other)
                 if found is None:
                     continue
-                draft, origin = found
+                draft, (origin,) = found.draft, found.origins
+                assert isinstance(origin, Drafts)
                 assert name in self.truth
                 assert other == length
                 assert (draft.request_id, draft.version) == (name, version)
@@ -869,7 +870,7 @@ class PairMachine(RuleBasedStateMachine):
         for name in sorted(names & set(self.truth)):
             tokens = self.truth[name]
             found = self.client.draft_of(name, len(tokens))
-            drafts = [] if found is None else found[0].token_ids
+            drafts = [] if found is None else found.draft.token_ids
             assert drafts == type(self).greedy(tokens, len(drafts))
             new = [*drafts[:accepted], 3]
             self.client.commit(name, new)

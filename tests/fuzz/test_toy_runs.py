@@ -36,7 +36,7 @@ def test_runs_that_once_failed(found_plans: Callable[[str], list[Path]], toy_lab
 def test_the_runs_are_worth_their_time(toy_lab: Any) -> None:
     """Preemption, rejected and accepted drafts, aborts, drafts that come too late."""
     counts: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(50):
         result = toy_lab.judge(generate(seed, any_engine(seed))).result
         counts.update(result.figures)
         counts["aborted"] += len(result.aborted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +84,12 @@ def test_other_engines_are_untouched(pairs: dict[str, Any]) -> None:
     ("engine", "says"),
     [
         ({"pipeline_parallel_size": 2}, "pipeline_parallel_size = 2"),
-        ({"data_parallel_size": 2}, "data_parallel_size = 2"),
+        (
+            {"data_parallel_size": 2, "data_parallel_hybrid_lb": True},
+            "data_parallel_size = 2",
+        ),
+        ({"data_parallel_size": 2, "data_parallel_rank": 1}, "data_parallel_size = 2"),
+        ({"data_parallel_size": 2, "data_parallel_backend": "ray"}, "data_parallel_size = 2"),
         ({"distributed_executor_backend": "ray"}, "distributed_executor_backend = 'ray'"),
         ({"scheduler_cls": "a.B"}, "scheduler_cls = 'a.B'"),
         ({"worker_cls": "a.B"}, "worker_cls = 'a.B'"),
@@ -220,3 +226,24 @@ def test_compilation_on_a_cpu_is_warned_of(
     options = {"minedraft": _options(pairs)}
     _args(pairs, additional_config=options, enforce_eager=eager).create_engine_config()
     assert ("--enforce-eager avoids it" in caplog.text) != eager
+
+
+def test_replicas_share_cores_and_name_their_traces(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from minedraft.plugin.engine_config import replica_options
+
+    cores = sorted(os.sched_getaffinity(0))
+    options = _options(pairs, trace=str(tmp_path / "t.jsonl"), draft_device=f"cpu:{cores[-1]}")
+    args = _args(pairs, additional_config={"minedraft": options}, data_parallel_size=2)
+    config = args.create_engine_config()
+    assert len(os.environ["VLLM_CPU_OMP_THREADS_BIND"].split("|")) == 2
+    names = []
+    for rank in range(2):
+        engine = pickle.loads(pickle.dumps(config))
+        engine.parallel_config.data_parallel_index = rank
+        engine.parallel_config.reconfigure_for_independent_dp_rank()
+        found = replica_options(engine)
+        assert str(found.drafter.device) == f"cpu:{cores[-1]}"
+        names.append(Path(found.trace).name)
+    assert names == ["t.jsonl", "t.1.jsonl"]

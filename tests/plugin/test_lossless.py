@@ -27,12 +27,16 @@ class Reference:
 
 # KV pools so small that the target preempts and the drafter cannot hold every request.
 _PRESSURE = "two-batch under pressure"
+_RACE_UNDER_PRESSURE = "wait-free under pressure"
 CASES = [
     ("low", "sequential"),
     ("low", "two-batch"),
     ("low", _PRESSURE),
     ("high", "none"),
     ("high", "two-batch"),
+    ("high", "pearl"),
+    ("high", "wait-free"),
+    ("high", _RACE_UNDER_PRESSURE),
 ]
 
 
@@ -87,7 +91,7 @@ def engine(
     pair, mode = pairs[case[0]], case[1].split(" ")[0]
     options = {} if mode == "none" else draft_options(pair)
     engine: dict[str, Any] = {}
-    if case[1] == _PRESSURE:
+    if case[1] in (_PRESSURE, _RACE_UNDER_PRESSURE):
         options["draft_kv_cache_gib"], engine = 0.0006, {"num_gpu_blocks_override": 40}
     trace = tmp_path_factory.mktemp("trace") / f"{mode}.jsonl"
     with running_engine(pair.target, trace, engine=engine, mode=mode, **options) as running:

@@ -11,7 +11,7 @@ from fake_engine import BLOCK, FakeEngine, continuation, make_vllm_config
 
 pytestmark = pytest.mark.vllm
 
-MODES = ["none", "sequential", "two-batch"]
+MODES = ["none", "sequential", "two-batch", "pearl", "wait-free"]
 
 
 def _prompt(rng: random.Random, longest: int = 200) -> list[int]:

@@ -18,6 +18,7 @@ from minedraft.batching import Batch
 from minedraft.policies import (
     DraftState,
     NonePolicy,
+    PearlPolicy,
     Policy,
     SequentialPolicy,
     States,
@@ -88,8 +89,9 @@ class Simulation:
     draft_ms: int
     verify_ms: int
     dies_at: int | None = None
-    max_skipped: int = 2
-    """Steps in a row that a request may be left out of, though it could run."""
+    max_skipped: int | None = None
+    """Steps in a row that a request may be left out of, though it could run; None: two, and
+    as many as prompts can fill while its batch is drafted."""
     max_steps: int | None = None
     """End after so many steps; None: when all requests are done."""
     now: int = 0
@@ -181,13 +183,16 @@ class Simulation:
         self.records.append(record)
 
     def _check_nobody_starves(self, states: States, record: Record) -> None:
+        limit = self.max_skipped
+        if limit is None:
+            limit = 2 + -(-self.draft_ms // self.verify_ms)
         for request_id, state in states.items():
             live = self._live[request_id]
             if request_id in record.lives or state is DraftState.IN_FLIGHT:
                 live.skipped = 0
             elif state is not DraftState.PENDING:
                 live.skipped += 1
-            assert live.skipped <= self.max_skipped, f"{request_id} starves at {self.now}"
+            assert live.skipped <= limit, f"{request_id} starves at {self.now}"
 
     def _land(self, record: Record) -> None:
         self.now = max(self.now, record.end)
@@ -314,7 +319,7 @@ class Simulation:
         if isinstance(self._acting, TwoBatchPolicy):
             wholes = [set(self._acting.batches.members(batch)) for batch in Batch]
             assert all(set(group) in wholes for group in groups), "a batch is one unit"
-        elif isinstance(self._acting, SequentialPolicy):
+        elif isinstance(self._acting, SequentialPolicy | PearlPolicy):
             assert all(set(group) == set(states) for group in groups)
         else:
             assert not groups

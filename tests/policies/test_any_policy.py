@@ -18,13 +18,15 @@ from minedraft.errors import ConfigError
 from minedraft.policies import (
     DraftState,
     NonePolicy,
+    PearlPolicy,
     Policy,
     SequentialPolicy,
     TwoBatchPolicy,
+    WaitFreePolicy,
     make_policy,
 )
 
-NAMES = ("none", "sequential", "two-batch")
+NAMES = ("none", "sequential", "two-batch", "pearl", "wait-free")
 AT = st.integers(0, 300)
 SPECS = st.fixed_dictionaries(
     {
@@ -98,6 +100,8 @@ def test_nothing_to_plan(name: str) -> None:
         ("none", NonePolicy, 1),
         ("sequential", SequentialPolicy, 1),
         ("two-batch", TwoBatchPolicy, 2),
+        ("pearl", PearlPolicy, 1),
+        ("wait-free", WaitFreePolicy, 1),
     ],
 )
 def test_factory(name: str, cls: type[Policy], queued: int) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minedraft.batching import Batch
@@ -171,6 +171,7 @@ def test_staggered_arrivals_make_no_third_group(
 
 
 @given(gaps=st.lists(st.integers(0, 40), min_size=1, max_size=7), **TIMES)
+@example(gaps=[0, 34, 1, 10, 20], draft_ms=31, verify_ms=3)
 @settings(max_examples=100, deadline=None)
 def test_newcomers_settle_into_two_even_batches(
     simulate: Callable[..., Any], gaps: list[int], draft_ms: int, verify_ms: int

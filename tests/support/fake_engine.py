@@ -27,9 +27,9 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 import minedraft
-from minedraft.drafter.client import DrafterClient
-from minedraft.drafter.request import DraftedRequest
-from minedraft.transport.messages import Draft, Drafts, Update
+from minedraft.drafter import DraftedRequest, DrafterClient, DraftSource, WaitFreeClient
+from minedraft.policies import Drafting
+from minedraft.transport.messages import Draft, Drafts, Guesses, Update
 
 BLOCK = 32
 VOCAB = 500
@@ -80,6 +80,7 @@ class FakeConnection:
                 order=0,
                 committed=add.token_ids,
                 limit=add.limit,
+                lead=add.reported_lead,
             )
         for commit in update.commits:
             request = self._requests[commit.request_id]
@@ -91,18 +92,35 @@ class FakeConnection:
                 Drafts(ticket=want.ticket, drafts=drafts, start_ns=1, end_ns=2, num_passes=self.k)
             )
 
-    def receive(self, timeout_s: float = 0.0) -> Drafts | None:
-        patient = timeout_s > 0 or self._rng.random() < 0.5
-        return self._answers.popleft() if self._answers and patient and not self.is_dead else None
+    def receive(self, timeout_s: float = 0.0) -> Drafts | Guesses | None:
+        if self.is_dead or not (timeout_s > 0 or self._rng.random() < 0.5):
+            return None
+        return self._answers.popleft() if self._answers else self._report()
+
+    def _report(self) -> Guesses | None:
+        """One more guess for everyone who is short of a lead."""
+        short = [each for each in self._requests.values() if len(each.guesses) < each.lead]
+        for request in short:
+            [token] = self._guess([*request.committed, *request.guesses], 1)
+            request.guesses.append(token)
+        drafts = [
+            Draft(each.request_id, each.version, len(each.committed), list(each.guesses))
+            for each in short
+        ]
+        return Guesses(drafts=drafts, start_ns=1, end_ns=2) if drafts else None
 
     def _draft(self, request: DraftedRequest) -> Draft:
         count = self.k if self._rng.random() < 0.9 else self._rng.randrange(self.k + 1)
         count = count if request.limit is None else min(count, request.limit)
-        tokens = continuation(request.committed, count)
+        tokens = self._guess(request.committed, count)
+        return Draft(request.request_id, request.version, len(request.committed), tokens)
+
+    def _guess(self, tokens: Sequence[int], count: int) -> list[int]:
+        found = continuation(tokens, count)
         for at in range(count):
             if self._rng.random() > self._accuracy:
-                tokens[at] = (tokens[at] + 1) % VOCAB
-        return Draft(request.request_id, request.version, len(request.committed), tokens)
+                found[at] = (found[at] + 1) % VOCAB
+        return found
 
 
 @dataclass(slots=True)
@@ -197,13 +215,7 @@ class FakeEngine:
         self.connection = self._new_connection()
         self.is_reviving = False
         if k:
-            self.scheduler._source = DrafterClient(
-                self.connection,  # type: ignore[arg-type]
-                k=k,
-                reply_timeout_s=60.0,
-                hang_timeout_s=60.0,
-                revival=self,  # type: ignore[arg-type]
-            )
+            self.scheduler._source = self._client(self.scheduler._policy.drafting, k)
         self.target = FakeTarget({})
         self.finished: dict[str, list[int]] = {}
         self.endings: dict[str, Any] = {}
@@ -214,6 +226,14 @@ class FakeEngine:
         hash_fn = get_hash_fn_by_name("sha256")
         init_none_hash(hash_fn)
         self._hasher = get_request_block_hasher(BLOCK, hash_fn)
+
+    def _client(self, drafting: Drafting, k: int) -> DraftSource:
+        options: dict[str, Any] = {"k": k, "hang_timeout_s": 60.0, "revival": self}
+        connection: Any = self.connection
+        if drafting is Drafting.UNASKED:
+            return WaitFreeClient(connection, **options)
+        is_ahead = drafting is Drafting.AHEAD
+        return DrafterClient(connection, reply_timeout_s=60.0, drafts_ahead=is_ahead, **options)
 
     # -- the revival of a lost drafter -----------------------------------------------
 

@@ -84,5 +84,6 @@ def test_candidates_beyond_the_targets_vocabulary() -> None:
 
 
 def test_first_rows() -> None:
-    assert _candidates().first(1) == _candidates(ids=IDS[:1], probs=PROBS[:1])
-    assert _candidates().first(2) == _candidates()
+    assert _candidates().part(0, 1) == _candidates(ids=IDS[:1], probs=PROBS[:1])
+    assert _candidates().part(1, 2) == _candidates(ids=IDS[1:], probs=PROBS[1:])
+    assert _candidates().part(0, 2) == _candidates()

@@ -19,6 +19,7 @@ from minedraft.transport.messages import (
     Draft,
     Drafts,
     Failed,
+    Guesses,
     Hello,
     Sampling,
     Shutdown,
@@ -35,7 +36,9 @@ DECODERS: list[Decode] = [decode_to_drafter, decode_to_scheduler]
 IDS = st.text(min_size=1, max_size=12)
 COUNTS = st.integers(0, 2**63 - 1)
 TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=6)
-ADDS = st.builds(Add, request_id=IDS, version=COUNTS, token_ids=TOKENS.filter(bool))
+ADDS = st.builds(
+    Add, request_id=IDS, version=COUNTS, token_ids=TOKENS.filter(bool), reported_lead=COUNTS
+)
 COMMITS = st.builds(Commit, request_id=IDS, version=COUNTS, committed_len=COUNTS, token_ids=TOKENS)
 WANTS = st.builds(
     Want,
@@ -65,6 +68,7 @@ TO_SCHEDULER = st.one_of(
         end_ns=COUNTS,
         num_passes=COUNTS,
     ),
+    st.builds(Guesses, drafts=DRAFT_LISTS, start_ns=COUNTS, end_ns=COUNTS, num_passes=COUNTS),
     st.builds(
         Hello,
         token=st.text(max_size=8),
@@ -79,7 +83,7 @@ TO_SCHEDULER = st.one_of(
 HELLO = Hello(token="t", pid=1, vocab_size=2, max_model_len=3, num_kv_blocks=4, block_size=5)
 UPDATE = Update(
     releases=[("r", 1)],
-    adds=[Add("a", 2, [1, 2, 3]), Add("d", 1, [1], 2, Sampling(0.7, 5, 0.9, -3))],
+    adds=[Add("a", 2, [1, 2, 3]), Add("d", 1, [1], 2, Sampling(0.7, 5, 0.9, -3), 5)],
     commits=[Commit("c", 3, 4, [5])],
     wants=[Want(ticket=6, request_ids=["a", "c"], num_tokens=4, may_wait=False, lead=5)],
 )
@@ -211,7 +215,7 @@ def test_unknown_fields_are_ignored() -> None:
     assert decode_to_drafter(_with(UPDATE, ("new",), [1])) == UPDATE
     assert decode_to_drafter(_with(UPDATE, ("wants", 0, "new"), {"a": 1})) == UPDATE
     assert (
-        decode_to_drafter(_with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], None, None, "new"]))
+        decode_to_drafter(_with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], None, None, 0, "new"]))
         == UPDATE
     )
     assert decode_to_scheduler(_with(DRAFTS, ("new",), None)) == DRAFTS

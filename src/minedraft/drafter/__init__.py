@@ -16,9 +16,18 @@ from minedraft.drafter.process import (
 )
 from minedraft.drafter.request import DraftedRequest
 from minedraft.drafter.revival import Revival
-from minedraft.drafter.source import DraftCounters, DraftSource, NoDrafter
+from minedraft.drafter.source import (
+    PLAIN_TERMS,
+    DraftCounters,
+    DraftSource,
+    HeldDraft,
+    NoDrafter,
+    RequestTerms,
+)
+from minedraft.drafter.wait_free_client import WaitFreeClient
 
 __all__ = [
+    "PLAIN_TERMS",
     "Connection",
     "DeviceInfo",
     "DraftBook",
@@ -31,10 +40,13 @@ __all__ = [
     "DrafterLoop",
     "EmulatedDraftDevice",
     "Guess",
+    "HeldDraft",
     "NoDrafter",
+    "RequestTerms",
     "Revival",
     "Row",
     "StartingDrafter",
+    "WaitFreeClient",
     "die_with_parent",
     "drafter_command",
 ]

@@ -2,8 +2,8 @@
 
 Owns the choice of every pass; it runs no model and reads no socket. One shape serves all
 modes: a ticket (a group of requests) is drafted up to k tokens and answered when
-complete, or at once with what is there; idle time goes into prompts, then into guesses
-beyond the drafts sent (the lead).
+complete, or at once with what is there; all other time goes into prompts and into guesses
+beyond the drafts sent (the lead), which some requests have reported after every pass.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from minedraft.drafter.device import DraftDevice, Guess, Row
 from minedraft.drafter.request import DraftedRequest
-from minedraft.transport.messages import Add, Commit, Draft, Drafts, Update, Want
+from minedraft.transport.messages import Add, Commit, Draft, Drafts, Guesses, Update, Want
 
 logger = logging.getLogger(__name__)
 
 _PROMPT_SHARE = 4
-"""While a ticket is drafted, prompts get one part in this many of its first pass."""
+"""Beside drafts, prompts get one part in this many of a pass (of a ticket: its first)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,17 +42,18 @@ class DraftBook:
         self._device = device
         self._requests: dict[str, DraftedRequest] = {}
         self._tickets: deque[_Ticket] = deque()
-        self._answers: list[Drafts] = []
+        self._answers: list[Drafts | Guesses] = []
         self._num_added = 0
         self._pass_ticket: _Ticket | None = None
+        self._pass_start_ns = 0
 
     def __len__(self) -> int:
         return len(self._requests)
 
     @property
-    def owes_answers(self) -> bool:
-        """Whether a ticket is open."""
-        return bool(self._tickets)
+    def is_expected_to_speak(self) -> bool:
+        """Whether a ticket is open, or guesses are reported unasked."""
+        return bool(self._tickets) or any(each.is_reported for each in self._requests.values())
 
     def apply(self, update: Update, now_ns: int) -> None:
         """Take in one update; tickets that need no wait are answered at once."""
@@ -71,6 +72,7 @@ class DraftBook:
         Tickets come first and in their order. A request for which the KV pool has no room
         is declined for this ticket and asked again by the next.
         """
+        self._pass_start_ns = now_ns
         while self._tickets:
             ticket = self._tickets[0]
             rows = self._ticket_rows(ticket)
@@ -83,6 +85,8 @@ class DraftBook:
             self._answer(self._tickets.popleft(), now_ns)
         self._pass_ticket = None
         budget = self._device.info.max_num_batched_tokens
+        if rows := self._reported_rows(budget):
+            return rows + self._prompt_rows(self._prompt_budget(rows), rows)
         return self._prompt_rows(budget, ()) or self._lead_rows(budget)
 
     def record(self, rows: Sequence[Row], guesses: Mapping[str, Guess], now_ns: int) -> None:
@@ -91,6 +95,7 @@ class DraftBook:
             row.request.num_computed = row.end
             if (guess := guesses.get(row.request.key)) is not None:
                 row.request.add_guess(guess.token_id, guess.candidate_ids, guess.candidate_probs)
+        self._report(rows, now_ns)
         ticket = self._pass_ticket
         if ticket is None:
             return
@@ -98,8 +103,8 @@ class DraftBook:
         if self._tickets and self._tickets[0] is ticket and not self._open_members(ticket):
             self._answer(self._tickets.popleft(), now_ns)
 
-    def take_answers(self) -> list[Drafts]:
-        """Answers that are ready to send, oldest first."""
+    def take_answers(self) -> list[Drafts | Guesses]:
+        """Answers and reports that are ready to send, oldest first."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -127,6 +132,8 @@ class DraftBook:
             committed=list(add.token_ids),
             limit=add.limit,
             sampling=add.sampling,
+            lead=add.reported_lead,
+            is_reported=add.reported_lead > 0,
         )
 
     def _commit(self, commit: Commit) -> None:
@@ -200,17 +207,8 @@ class DraftBook:
         for member in ticket.members:
             if self._requests.get(member.request_id) is not member:
                 continue
-            tokens = member.guesses[: self._goal(ticket, member)]
-            member.num_sent = len(tokens)
-            drafts.append(
-                Draft(
-                    member.request_id,
-                    member.version,
-                    len(member.committed),
-                    tokens,
-                    member.candidates(len(tokens)),
-                )
-            )
+            member.num_sent = min(len(member.guesses), self._goal(ticket, member))
+            drafts.append(_draft(member, member.num_sent))
         self._answers.append(
             Drafts(
                 ticket=ticket.want.ticket,
@@ -221,7 +219,29 @@ class DraftBook:
             )
         )
 
-    # -- idle work -------------------------------------------------------------------
+    # -- work without a ticket -------------------------------------------------------
+
+    def _report(self, rows: Sequence[Row], now_ns: int) -> None:
+        """Tell what is guessed now for the requests of a pass that are reported."""
+        drafts = [
+            _draft(row.request, len(row.request.guesses))
+            for row in rows
+            if row.request.is_reported and row.request.guesses
+        ]
+        if drafts:
+            self._answers.append(
+                Guesses(drafts=drafts, start_ns=self._pass_start_ns, end_ns=now_ns)
+            )
+
+    def _reported_rows(self, budget: int) -> list[Row]:
+        """One more guess for each reported request that is short of its lead.
+
+        One that must first catch up with its prompt is no hurry: it would make the pass long
+        for all.
+        """
+        short = (each for each in self._short_of_lead() if each.is_reported)
+        near = (each for each in short if each.num_missing <= each.lead + 1)
+        return self._fill(sorted(near, key=lambda each: len(each.guesses)), budget, ())
 
     def _prompt_budget(self, rows: Sequence[Row]) -> int:
         limit = self._device.info.max_num_batched_tokens
@@ -236,12 +256,15 @@ class DraftBook:
 
     def _lead_rows(self, budget: int) -> list[Row]:
         """One more guess for each request that is short of its lead, shortest first."""
-        short = [
+        short = sorted(self._short_of_lead(), key=lambda each: len(each.guesses))
+        return self._fill(short, budget, ())
+
+    def _short_of_lead(self) -> list[DraftedRequest]:
+        return [
             each
             for each in self._requests.values()
             if len(each.guesses) < min(each.num_sent + each.lead, self._room(each))
         ]
-        return self._fill(sorted(short, key=lambda each: len(each.guesses)), budget, ())
 
     def _fill(
         self, requests: Iterable[DraftedRequest], budget: int, taken: Sequence[Row]
@@ -296,3 +319,14 @@ def _row(request: DraftedRequest, budget: int) -> Row:
     """The next tokens of `request`, at most `budget` of them."""
     start = request.num_computed
     return Row(request=request, start=start, end=min(request.length, start + budget))
+
+
+def _draft(request: DraftedRequest, count: int) -> Draft:
+    """The first `count` guesses of `request` as a draft."""
+    return Draft(
+        request.request_id,
+        request.version,
+        len(request.committed),
+        request.guesses[:count],
+        request.candidates(count),
+    )

@@ -1,4 +1,4 @@
-"""The scheduler's view of the drafter: what was asked, what came back, what still holds.
+"""The scheduler's view of a drafter that is asked: what was asked, what came back, what holds.
 
 Owns the bookkeeping of tickets and drafts by request id, version and committed length; it
 neither plans steps nor knows vLLM.
@@ -9,24 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
-from minedraft.drafter.source import DraftCounters
-from minedraft.errors import DrafterError, ProtocolError
+from minedraft.drafter.source import PLAIN_TERMS, DraftCounters, HeldDraft, RequestTerms
 from minedraft.policies.base import DraftState
 from minedraft.transport.candidates import is_sound
-from minedraft.transport.messages import (
-    Add,
-    Alive,
-    Commit,
-    Draft,
-    Drafts,
-    Sampling,
-    Update,
-    Want,
-)
+from minedraft.transport.messages import Add, Commit, Draft, Drafts, Sampling, Want
 
 logger = logging.getLogger(__name__)
 
@@ -40,40 +31,20 @@ class _Followed:
     committed_len: int
     sampling: Sampling | None = None
     ticket: int | None = None
-    draft: Draft | None = None
-    origin: Drafts | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Outbox:
-    releases: list[tuple[str, int]] = field(default_factory=list)
-    adds: list[Add] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
-    wants: list[Want] = field(default_factory=list)
-
-    def drop_add(self, request_id: str) -> bool:
-        """Take back an Add that was not sent yet; False if there is none."""
-        kept = [each for each in self.adds if each.request_id != request_id]
-        found = len(kept) < len(self.adds)
-        if found:
-            self.adds = kept
-            self.commits = [each for each in self.commits if each.request_id != request_id]
-        return found
-
-    def __bool__(self) -> bool:
-        return bool(self.releases or self.adds or self.commits or self.wants)
+    held: HeldDraft | None = None
 
 
 class DrafterClient:
     """Follows requests on behalf of the scheduler. Not thread-safe.
 
-    Messages are collected and sent together by `flush`. A drafter that gives none of the
-    answers it owes for `reply_timeout_s` is late: every awaited draft counts as absent and
-    nothing is asked until it answers, and for a pause after that, which doubles with every
-    delay in a row. One that says nothing at all for `hang_timeout_s`, dies or breaks the
-    protocol is lost: it is killed, and started again by `revival` if there is one. In both
-    cases `available` is False, and requests go on without drafts. Drawn drafts whose
-    candidates reach beyond `vocab_size`, the target's, are no drafts.
+    A drafter that gives none of the answers it owes for `reply_timeout_s` is late: every
+    awaited draft counts as absent and nothing is asked until it answers, and for a pause
+    after that, which doubles with every delay in a row. One that says nothing at all for
+    `hang_timeout_s`, dies or breaks the protocol is lost: it is killed, and started again
+    by `revival` if there is one. In both cases `available` is False, and requests go on
+    without drafts. Drawn drafts whose candidates reach beyond `vocab_size`, the target's,
+    are no drafts. With `drafts_ahead` the drafter guesses on beyond the drafts it sent: the
+    token that the target adds, and k more.
     """
 
     def __init__(
@@ -85,27 +56,31 @@ class DrafterClient:
         hang_timeout_s: float,
         vocab_size: int | None = None,
         revival: Revival | None = None,
+        drafts_ahead: bool = False,
     ) -> None:
-        self._connection = connection
+        self._link = DrafterLink(
+            connection, hang_timeout_s=hang_timeout_s, revival=revival, on_loss=self._forget_drafts
+        )
         self._k = k
+        self._lead = k + 1 if drafts_ahead else 0
         self._reply_timeout_s = reply_timeout_s
-        self._hang_timeout_s = hang_timeout_s
         self._vocab_size = vocab_size
-        self._revival = revival
         self._followed: dict[str, _Followed] = {}
         self._asked: dict[int, tuple[str, ...]] = {}
-        self._outbox = _Outbox()
         self._last_version = 0
         self._last_ticket = 0
         self._sent_at: dict[int, float] = {}
-        self._last_heard = self._last_answer = time.monotonic()
+        self._last_answer = time.monotonic()
         self._late_since: float | None = None
         self._last_late_ticket = 0
         self._delays_in_a_row = 0
         self._ask_again_at = 0.0
         self._longest_pause_s = max(_LONGEST_PAUSE_S, reply_timeout_s)
-        self._is_connected = True
-        self.counters = DraftCounters()
+
+    @property
+    def counters(self) -> DraftCounters:
+        """What the drafter did so far."""
+        return self._link.counters
 
     @property
     def available(self) -> bool:
@@ -115,22 +90,14 @@ class DrafterClient:
     @property
     def is_answering(self) -> bool:
         """Whether the drafter is there and is not late with an answer."""
-        return self._is_connected and self._late_since is None
+        return self._link.is_connected and self._late_since is None
 
     # -- what happened ---------------------------------------------------------------
 
     def follow(
-        self,
-        request_id: str,
-        token_ids: Sequence[int],
-        *,
-        limit: int | None = None,
-        sampling: Sampling | None = None,
+        self, request_id: str, token_ids: Sequence[int], terms: RequestTerms = PLAIN_TERMS
     ) -> None:
         """Tell the drafter of a request with all of its tokens, prompt first.
-
-        At most `limit` drafts are made for it at a time; with `sampling` they are drawn, and
-        come with the distribution that they were drawn from.
 
         A drafter that came back knows nobody: whoever sees `counters.returns` grow tells it
         of every request again.
@@ -138,33 +105,28 @@ class DrafterClient:
         self.release(request_id)
         self._last_version += 1
         self._followed[request_id] = _Followed(
-            version=self._last_version, committed_len=len(token_ids), sampling=sampling
+            version=self._last_version, committed_len=len(token_ids), sampling=terms.sampling
         )
-        if self._is_connected:
-            self._outbox.adds.append(
-                Add(request_id, self._last_version, list(token_ids), limit, sampling)
-            )
+        self._link.add(
+            Add(request_id, self._last_version, list(token_ids), terms.limit, terms.sampling)
+        )
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
         """Report tokens that the target decided; drafts made before are void."""
         followed = self._followed.get(request_id)
         if followed is None or not token_ids:
             return
-        if self._is_connected:
-            self._outbox.commits.append(
-                Commit(request_id, followed.version, followed.committed_len, list(token_ids))
-            )
+        self._link.commit(
+            Commit(request_id, followed.version, followed.committed_len, list(token_ids))
+        )
         followed.committed_len += len(token_ids)
-        followed.draft = followed.origin = None
+        followed.held = None
 
     def release(self, request_id: str) -> None:
         """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
         followed = self._followed.pop(request_id, None)
-        if followed is None or not self._is_connected:
-            return
-        if self._outbox.drop_add(request_id):
-            return
-        self._outbox.releases.append((request_id, followed.version))
+        if followed is not None:
+            self._link.release(request_id, followed.version)
 
     def ask(self, request_ids: Sequence[str]) -> None:
         """Ask for k drafts for each of a group, under one ticket; those not followed get none."""
@@ -175,30 +137,21 @@ class DrafterClient:
         self._asked[self._last_ticket] = tuple(known)
         for request_id in known:
             followed = self._followed[request_id]
-            followed.ticket, followed.draft, followed.origin = self._last_ticket, None, None
-        self._outbox.wants.append(
-            Want(ticket=self._last_ticket, request_ids=known, num_tokens=self._k)
+            followed.ticket, followed.held = self._last_ticket, None
+        self._link.want(
+            Want(
+                ticket=self._last_ticket,
+                request_ids=known,
+                num_tokens=self._k,
+                lead=self._lead,
+            )
         )
         self.counters.tickets += 1
 
     def flush(self) -> None:
         """Send what was collected."""
-        outbox, self._outbox = self._outbox, _Outbox()
-        if not outbox or not self._is_connected:
-            return
-        for want in outbox.wants:
+        for want in self._link.flush():
             self._sent_at[want.ticket] = time.monotonic()
-        try:
-            self._connection.channel.send(
-                Update(
-                    releases=outbox.releases,
-                    adds=outbox.adds,
-                    commits=outbox.commits,
-                    wants=outbox.wants,
-                )
-            )
-        except (DrafterError, ProtocolError) as error:
-            self._lose(str(error))
 
     # -- what is known ---------------------------------------------------------------
 
@@ -211,31 +164,31 @@ class DrafterClient:
         followed = self._followed.get(request_id)
         if followed is None:
             return DraftState.NONE
-        if followed.draft is not None:
+        if followed.held is not None:
             return DraftState.READY
         if followed.ticket is not None and followed.ticket in self._asked:
             return DraftState.PENDING
         return DraftState.NONE
 
-    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+    def draft_of(self, request_id: str, committed_len: int) -> HeldDraft | None:
         """The draft that continues the request from `committed_len`, with its answer.
 
         A draft for another length or another life of the id is never returned.
         """
         followed = self._followed.get(request_id)
-        if followed is None or followed.draft is None or followed.origin is None:
+        if followed is None or followed.held is None:
             return None
-        if followed.draft.committed_len != committed_len:
-            return None
-        return followed.draft, followed.origin
+        return followed.held if followed.held.draft.committed_len == committed_len else None
 
     # -- what comes back -------------------------------------------------------------
 
     def collect(self) -> None:
         """Take in every answer that is here, and a drafter that came back."""
-        if not self._is_connected:
-            self._revive()
-        while self._is_connected and (answer := self._receive(0.0)) is not None:
+        if not self._link.is_connected and self._link.revive():
+            self._last_answer = time.monotonic()
+            self._delays_in_a_row, self._ask_again_at = 0, 0.0
+            self._followed.clear()
+        while self._link.is_connected and (answer := self._receive(0.0)) is not None:
             self._accept(answer)
 
     def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
@@ -252,49 +205,32 @@ class DrafterClient:
 
     def close(self) -> None:
         """End the drafter, for good."""
-        self._is_connected = False
-        self._connection.close()
-        if self._revival is not None:
-            self._revival.close()
-            self._revival = None
+        self._link.close()
 
     def _any_pending(self, request_ids: Collection[str]) -> bool:
         return any(self.state(each) is DraftState.PENDING for each in request_ids)
 
     def _receive(self, timeout_s: float) -> Drafts | None:
-        try:
-            message = self._connection.channel.receive(timeout_s)
-            while isinstance(message, Alive):
-                self._last_heard = time.monotonic()
-                message = self._connection.channel.receive(0.0)
-        except ProtocolError as error:
-            self._lose(str(error))
-            return None
-        if message is None:
-            self._check_alive()
-            return None
-        self._last_heard = time.monotonic()
+        message = self._link.receive(timeout_s)
         if isinstance(message, Drafts):
             self._note_answer()
             return message
-        self._lose(f"it sent {message!r} when drafts were expected")
+        if message is not None:
+            self._link.lose(f"it sent {message!r} when drafts were expected")
+        elif self._link.is_connected and (since := self._owing_since()) is not None:
+            self._check_delay(since)
         return None
-
-    def _check_alive(self) -> None:
-        if not self._connection.is_alive():
-            self._lose(f"the process ended with code {self._connection.process.returncode}")
-        elif (since := self._owing_since()) is not None:
-            now = time.monotonic()
-            if now - max(since, self._last_heard) > self._hang_timeout_s:
-                self._lose(f"it said nothing for {self._hang_timeout_s:g} s")
-            elif now - since > self._reply_timeout_s and self._late_since is None:
-                self._note_late(since)
 
     def _owing_since(self) -> float | None:
         """Since when it owes an answer and gives none; None if it owes none."""
         if self._late_since is not None:
             return self._late_since
         return max(self._last_answer, min(self._sent_at.values())) if self._sent_at else None
+
+    def _check_delay(self, since: float) -> None:
+        is_late = time.monotonic() - since > self._reply_timeout_s
+        if not self._link.lose_if_silent(since) and is_late and self._late_since is None:
+            self._note_late(since)
 
     def _note_answer(self) -> None:
         now = self._last_answer = time.monotonic()
@@ -320,9 +256,16 @@ class DrafterClient:
         """Await nothing any more; drafts that are here stay."""
         self._asked.clear()
         self._sent_at.clear()
-        self._outbox.wants.clear()
+        self._link.drop_wants()
         for followed in self._followed.values():
             followed.ticket = None
+
+    def _forget_drafts(self) -> None:
+        """What a lost drafter made and owed is gone."""
+        self._late_since = None
+        self._forget_questions()
+        for followed in self._followed.values():
+            followed.held = None
 
     def _accept(self, answer: Drafts) -> None:
         asked = self._asked.pop(answer.ticket, None)
@@ -362,35 +305,9 @@ class DrafterClient:
             and is_sound(draft, followed.sampling, self._vocab_size)
         )
         self.counters.stale_drafts += draft is not None and not fits
-        followed.draft = draft if fits and draft is not None else empty
-        followed.origin = answer
+        kept = draft if fits and draft is not None else empty
+        followed.held = HeldDraft(draft=kept, origins=(answer,))
         self.counters.drafts += 1
-        self.counters.draft_tokens += len(followed.draft.token_ids)
-        if followed.draft.token_ids and self._revival is not None:
-            self._revival.proven()
-
-    def _lose(self, reason: str) -> None:
-        logger.error("minedraft: the drafter is lost (%s); requests go on without drafts", reason)
-        self._is_connected = False
-        self._late_since = None
-        self.counters.losses += 1
-        # A drafter that is silent or confused would keep its device.
-        self._connection.kill()
-        self._forget_questions()
-        for followed in self._followed.values():
-            followed.draft = followed.origin = None
-        self._outbox = _Outbox()
-        if self._revival is not None:
-            self._revival.begin(self._connection)
-
-    def _revive(self) -> None:
-        connection = None if self._revival is None else self._revival.poll()
-        if connection is None:
-            return
-        self._connection = connection
-        self._is_connected = True
-        self._last_heard = self._last_answer = time.monotonic()
-        self._delays_in_a_row, self._ask_again_at = 0, 0.0
-        self._followed.clear()
-        self.counters.returns += 1
-        logger.warning("minedraft: the drafter is back; lost %d times so far", self.counters.losses)
+        self.counters.draft_tokens += len(kept.token_ids)
+        if kept.token_ids:
+            self._link.proven()

@@ -41,6 +41,7 @@ class DrafterLoop:
         busy = False
         while self._receive(0.0 if busy else _IDLE_POLL_S):
             busy = self.step()
+            self._say_alive()
 
     def step(self) -> bool:
         """One pass and the answers that it completed; False if there was nothing to run."""
@@ -50,7 +51,6 @@ class DrafterLoop:
             guesses = self._device.run(rows)
             self._book.record(rows, guesses, self._clock_ns())
             self._send_answers()
-            self._say_alive()
         return bool(rows)
 
     def _send_answers(self) -> None:
@@ -59,9 +59,10 @@ class DrafterLoop:
             self._last_sent_ns = self._clock_ns()
 
     def _say_alive(self) -> None:
-        """While an answer takes many passes, show that they go on."""
+        """While it is expected to speak and has nothing to say, show that it lives."""
         now_ns = self._clock_ns()
-        if self._book.owes_answers and now_ns - self._last_sent_ns >= _ALIVE_INTERVAL_NS:
+        is_quiet = now_ns - self._last_sent_ns >= _ALIVE_INTERVAL_NS
+        if is_quiet and self._book.is_expected_to_speak:
             self._channel.send(Alive())
             self._last_sent_ns = now_ns
 

@@ -33,6 +33,8 @@ class DraftedRequest:
     """Guesses that were sent as drafts since the last commit."""
     lead: int = 0
     """How many guesses to hold beyond those sent."""
+    is_reported: bool = False
+    """Whether its guesses are reported after every pass, unasked."""
     edits: int = 0
     """Changes with every commit, so that a device knows when to look again."""
 

@@ -7,7 +7,28 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from minedraft.policies.base import DraftState
-from minedraft.transport.messages import Draft, Drafts, Sampling
+from minedraft.transport.messages import Draft, Drafts, Guesses, Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTerms:
+    """What one request asks of the drafter."""
+
+    limit: int | None = None
+    """Most drafts at a time; None: the engine's k."""
+    sampling: Sampling | None = None
+    """How drafts are drawn; None: each is the most likely token."""
+
+
+PLAIN_TERMS = RequestTerms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDraft:
+    """A draft that still holds, and the messages that it came with."""
+
+    draft: Draft
+    origins: tuple[Drafts | Guesses, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +50,10 @@ class DraftCounters:
 class DraftSource(Protocol):
     """What a scheduler needs of a drafter, there or not."""
 
-    counters: DraftCounters
+    @property
+    def counters(self) -> DraftCounters:
+        """See DrafterClient."""
+        ...
 
     @property
     def available(self) -> bool:
@@ -37,12 +61,7 @@ class DraftSource(Protocol):
         ...
 
     def follow(
-        self,
-        request_id: str,
-        token_ids: Sequence[int],
-        *,
-        limit: int | None = None,
-        sampling: Sampling | None = None,
+        self, request_id: str, token_ids: Sequence[int], terms: RequestTerms = PLAIN_TERMS
     ) -> None:
         """See DrafterClient."""
         ...
@@ -71,7 +90,7 @@ class DraftSource(Protocol):
         """See DrafterClient."""
         ...
 
-    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+    def draft_of(self, request_id: str, committed_len: int) -> HeldDraft | None:
         """See DrafterClient."""
         ...
 
@@ -92,7 +111,12 @@ class NoDrafter:
     """The client of an engine that decodes without drafts: it knows nothing and asks nothing."""
 
     def __init__(self) -> None:
-        self.counters = DraftCounters()
+        self._counters = DraftCounters()
+
+    @property
+    def counters(self) -> DraftCounters:
+        """All zero."""
+        return self._counters
 
     @property
     def available(self) -> bool:
@@ -100,12 +124,7 @@ class NoDrafter:
         return False
 
     def follow(
-        self,
-        request_id: str,
-        token_ids: Sequence[int],
-        *,
-        limit: int | None = None,
-        sampling: Sampling | None = None,
+        self, request_id: str, token_ids: Sequence[int], terms: RequestTerms = PLAIN_TERMS
     ) -> None:
         """Nothing to do."""
 
@@ -129,7 +148,7 @@ class NoDrafter:
         """Always NONE."""
         return DraftState.NONE
 
-    def draft_of(self, request_id: str, committed_len: int) -> tuple[Draft, Drafts] | None:
+    def draft_of(self, request_id: str, committed_len: int) -> HeldDraft | None:
         """Always None."""
         return None
 

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from vllm.config import ModelConfig, VllmConfig
@@ -19,7 +20,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
 from minedraft.config import MineDraftConfig
-from minedraft.devices import Device, parse_cores
+from minedraft.devices import Device, parse_cores, share_of_cores
 from minedraft.drafter.process import DrafterLauncher, StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
@@ -51,6 +52,8 @@ class MineDraftVllmConfig(VllmConfig):
     """The drafter between executor and scheduler; it stays in the engine's process."""
     drafter_launcher: DrafterLauncher | None = None
     """What starts it again."""
+    num_replicas: int = 1
+    """Data parallel engines; vLLM forgets it in the process of each."""
 
     @property
     def max_concurrent_batches(self) -> int:
@@ -87,6 +90,25 @@ def active_options(vllm_config: VllmConfig) -> MineDraftConfig:
     return MineDraftConfig.from_mapping(vllm_config.additional_config[OPTIONS_KEY])
 
 
+def replica_options(vllm_config: VllmConfig) -> MineDraftConfig:
+    """The options of this engine among data parallel ones: its drafter's device, its trace.
+
+    Raises:
+        ConfigError: see `active_options`.
+    """
+    config = active_options(vllm_config)
+    assert isinstance(vllm_config, MineDraftVllmConfig)
+    # vLLM keeps the rank in this field alone once the replicas of a dense model are apart.
+    rank = vllm_config.parallel_config.data_parallel_index
+    if config.drafter is not None:
+        device = config.drafter.device.of_replica(rank, vllm_config.num_replicas)
+        config = replace(config, drafter=replace(config.drafter, device=device))
+    if config.trace is not None and rank:
+        trace = Path(config.trace)
+        config = replace(config, trace=str(trace.with_name(f"{trace.stem}.{rank}{trace.suffix}")))
+    return config
+
+
 def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfig]:
     """`create_engine_config` that knows `additional_config["minedraft"]`.
 
@@ -112,6 +134,8 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         vllm_config = original(self, *args, **kwargs)
         _refuse_model(vllm_config)
         vllm_config.__class__ = MineDraftVllmConfig
+        assert isinstance(vllm_config, MineDraftVllmConfig)
+        vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
         return vllm_config
 
     return create_engine_config
@@ -179,10 +203,11 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
             "not given: use CUDA_VISIBLE_DEVICES, in which the target takes the first GPUs",
         ),
         (
-            args.data_parallel_size > 1,
+            args.data_parallel_size > 1 and not _all_replicas_are_here(args),
             "data_parallel_size",
             args.data_parallel_size,
-            "1: start one server per replica, each with its own drafter",
+            "1, or all replicas in one vLLM server on this machine (no Ray, no external or hybrid "
+            "load balancer)",
         ),
         (
             os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "0").lower() in ("1", "true"),
@@ -194,10 +219,22 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
     for refused, field, value, allowed in refusals:
         if refused:
             raise ConfigError.bad_value(field, value, allowed)
-    _refuse_device(config, args.tensor_parallel_size * args.prefill_context_parallel_size)
+    per_replica = args.tensor_parallel_size * args.prefill_context_parallel_size
+    _refuse_device(config, per_replica * args.data_parallel_size, args.data_parallel_size)
 
 
-def _refuse_device(config: MineDraftConfig, num_target_devices: int) -> None:
+def _all_replicas_are_here(args: EngineArgs) -> bool:
+    others = (
+        args.data_parallel_external_lb,
+        args.data_parallel_hybrid_lb,
+        args.data_parallel_rank is not None,
+        args.data_parallel_backend == "ray",
+        args.data_parallel_size_local not in (None, args.data_parallel_size),
+    )
+    return not any(others)
+
+
+def _refuse_device(config: MineDraftConfig, num_target_devices: int, num_drafters: int) -> None:
     if config.drafter is None or config.drafter.device.kind == "cpu":
         if config.drafter is not None and not current_platform.is_cpu():
             raise ConfigError.bad_value(
@@ -214,11 +251,12 @@ def _refuse_device(config: MineDraftConfig, num_target_devices: int) -> None:
         )
     index, count = config.drafter.device.index, current_platform.device_count()
     assert index is not None
-    if not num_target_devices <= index < count:
+    if not num_target_devices <= index <= count - num_drafters:
+        others = f", of which {num_drafters} in a row are needed" if num_drafters > 1 else ""
         raise ConfigError.bad_value(
             "draft_device",
             str(config.drafter.device),
-            f"a GPU that the target leaves free: the target takes cuda:0 to "
+            f"a GPU that the target leaves free{others}: the target takes cuda:0 to "
             f"cuda:{num_target_devices - 1}, and {count} GPUs are visible",
         )
 
@@ -232,6 +270,12 @@ def _refuse_model(vllm_config: VllmConfig) -> None:
         raise ConfigError.bad_value("model", model.model, "decoder-only models")
     if getattr(model, "is_diffusion", False):
         raise ConfigError.bad_value("model", model.model, "autoregressive models")
+    if vllm_config.parallel_config.data_parallel_size > 1 and model.is_moe:
+        raise ConfigError.bad_value(
+            "data_parallel_size",
+            vllm_config.parallel_config.data_parallel_size,
+            "1 for a mixture of experts: vLLM runs its replicas in lock-step",
+        )
     if vllm_config.speculative_config is not None:
         refuse_recurrent("model", model)
 
@@ -269,7 +313,7 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
             "verification well",
             sorted(set(drafter) & set(target)),
         )
-    binding = _binding(target, args.tensor_parallel_size)
+    binding = _binding(target, args.tensor_parallel_size * args.data_parallel_size)
     os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = binding
     logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
     device = Device(kind="cpu", cores=tuple(drafter))
@@ -286,13 +330,8 @@ def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
 
 
 def _binding(cores: tuple[int, ...], num_workers: int) -> str:
-    """vLLM's notation of cores: one group for each worker, as even as can be.
-
-    With fewer cores than workers, every worker gets them all.
-    """
-    if len(cores) < num_workers:
-        return "|".join([",".join(map(str, cores))] * num_workers)
-    groups = (cores[rank::num_workers] for rank in range(num_workers))
+    """vLLM's notation of cores: one group for each worker of each replica."""
+    groups = (share_of_cores(cores, rank, num_workers) for rank in range(num_workers))
     return "|".join(",".join(map(str, group)) for group in groups)
 
 

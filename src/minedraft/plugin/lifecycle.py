@@ -11,16 +11,19 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 
 from vllm.config import VllmConfig
 
 from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.drafter.client import DrafterClient
-from minedraft.drafter.process import DrafterLauncher, drafter_command
+from minedraft.drafter.process import Connection, DrafterLauncher, drafter_command
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import DraftSource, NoDrafter
-from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
+from minedraft.drafter.wait_free_client import WaitFreeClient
+from minedraft.plugin.engine_config import MineDraftVllmConfig, replica_options
+from minedraft.policies import Drafting, make_policy
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
 
     The handle stays with the config, since executor and scheduler share nothing else.
     """
-    config = active_options(vllm_config)
+    config = replica_options(vllm_config)
     if config.mode == "none" or config.drafter is None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
@@ -52,7 +55,7 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
     Raises:
         DrafterError: it does not start; nothing is left behind.
     """
-    config = active_options(vllm_config)
+    config = replica_options(vllm_config)
     assert isinstance(vllm_config, MineDraftVllmConfig)
     starting, vllm_config.starting_drafter = vllm_config.starting_drafter, None
     launcher = vllm_config.drafter_launcher
@@ -69,14 +72,54 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
         connection.hello.num_kv_blocks,
         connection.hello.block_size,
     )
+    revival = Revival(launcher, config.drafter.start_timeout_s)
+    vocab_size = vllm_config.model_config.get_vocab_size()
+    return _CLIENTS[make_policy(config.mode).drafting](connection, config, vocab_size, revival)
+
+
+def _asked(
+    connection: Connection,
+    config: MineDraftConfig,
+    vocab_size: int,
+    revival: Revival,
+    *,
+    drafts_ahead: bool = False,
+) -> DraftSource:
+    assert config.drafter is not None
     return DrafterClient(
         connection,
         k=config.num_speculative_tokens,
         reply_timeout_s=config.drafter.reply_timeout_s,
-        hang_timeout_s=max(config.drafter.hang_timeout_s, config.drafter.reply_timeout_s),
-        vocab_size=vllm_config.model_config.get_vocab_size(),
-        revival=Revival(launcher, config.drafter.start_timeout_s),
+        hang_timeout_s=_hang_timeout_s(config.drafter),
+        vocab_size=vocab_size,
+        revival=revival,
+        drafts_ahead=drafts_ahead,
     )
+
+
+def _unasked(
+    connection: Connection, config: MineDraftConfig, vocab_size: int, revival: Revival
+) -> DraftSource:
+    assert config.drafter is not None
+    return WaitFreeClient(
+        connection,
+        k=config.num_speculative_tokens,
+        hang_timeout_s=_hang_timeout_s(config.drafter),
+        vocab_size=vocab_size,
+        revival=revival,
+    )
+
+
+def _hang_timeout_s(drafter: DrafterConfig) -> float:
+    return max(drafter.hang_timeout_s, drafter.reply_timeout_s)
+
+
+_MakeClient = Callable[[Connection, MineDraftConfig, int, Revival], DraftSource]
+_CLIENTS: dict[Drafting, _MakeClient] = {
+    Drafting.ON_DEMAND: _asked,
+    Drafting.AHEAD: partial(_asked, drafts_ahead=True),
+    Drafting.UNASKED: _unasked,
+}
 
 
 def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[str, object]:

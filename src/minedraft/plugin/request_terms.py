@@ -6,25 +6,17 @@ Owns the reading of vLLM's request; the options of the engine are the upper limi
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from vllm.v1.request import Request
 
 from minedraft.config import DrafterConfig, MineDraftConfig
+from minedraft.drafter.source import RequestTerms
 from minedraft.transport.messages import Sampling
 
 logger = logging.getLogger(__name__)
 
 LIMIT_KEY = "minedraft_num_speculative_tokens"
 """Key of `SamplingParams.extra_args` (`vllm_xargs` of a server): drafts per step, 0 for none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTerms:
-    """`limit` is the most drafts at a time (None: the engine's k); 0 means no drafting."""
-
-    limit: int | None = None
-    sampling: Sampling | None = None
 
 
 def read_terms(request: Request, config: MineDraftConfig) -> RequestTerms | None:

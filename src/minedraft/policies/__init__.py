@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minedraft.errors import ConfigError
-from minedraft.policies.base import DraftState, Policy, States, StepPlan
+from minedraft.policies.base import Drafting, DraftState, Policy, States, StepPlan
 from minedraft.policies.none import NonePolicy
+from minedraft.policies.pearl import PearlPolicy
 from minedraft.policies.sequential import SequentialPolicy
 from minedraft.policies.two_batch import TwoBatchPolicy
+from minedraft.policies.wait_free import WaitFreePolicy
 
 __all__ = [
     "DraftState",
+    "Drafting",
     "NonePolicy",
+    "PearlPolicy",
     "Policy",
     "SequentialPolicy",
     "States",
     "StepPlan",
     "TwoBatchPolicy",
+    "WaitFreePolicy",
     "make_policy",
 ]
 
@@ -25,6 +30,8 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
     "none": NonePolicy,
     "sequential": SequentialPolicy,
     "two-batch": TwoBatchPolicy,
+    "pearl": PearlPolicy,
+    "wait-free": WaitFreePolicy,
 }
 
 

@@ -28,6 +28,17 @@ class DraftState(Enum):
     """Handed to the target; its output is not back."""
 
 
+class Drafting(Enum):
+    """How a policy comes by drafts."""
+
+    ON_DEMAND = auto()
+    """Requests are drafted when they are asked for."""
+    AHEAD = auto()
+    """So too, but the drafter guesses on meanwhile, and may hold the answer already."""
+    UNASKED = auto()
+    """The drafter always guesses, and reports after every pass."""
+
+
 States = Mapping[str, DraftState]
 """The state of every decoding request, by request id."""
 
@@ -49,6 +60,7 @@ class Policy(Protocol):
     """Chooses who is verified and who is drafted, one step after the other."""
 
     name: str
+    drafting: Drafting
     max_concurrent_batches: int
     """How many steps may be queued on the target at once."""
 
@@ -90,6 +102,16 @@ def runnable(states: States) -> tuple[str, ...]:
 def pending(states: States) -> tuple[str, ...]:
     """The requests whose drafts are on their way."""
     return tuple(each for each, state in states.items() if state is DraftState.PENDING)
+
+
+def verify_together(states: States) -> StepPlan:
+    """All requests in one step, once no drafts are awaited; until then those without drafts."""
+    awaited, sizes = pending(states), (len(states), 0)
+    if not awaited:
+        return StepPlan(verify=runnable(states), batch_sizes=sizes)
+    if fillers := undrafted(states):
+        return StepPlan(verify=fillers, batch_sizes=sizes)
+    return StepPlan(wait_for=awaited, batch_sizes=sizes)
 
 
 def is_selectable(states: States) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import DraftState, States, StepPlan, runnable
+from minedraft.policies.base import Drafting, DraftState, States, StepPlan, runnable
 
 
 class NonePolicy:
     """Runs what can run; asks for no drafts."""
 
     name = "none"
+    drafting = Drafting.ON_DEMAND
     max_concurrent_batches = 1
 
     def admit(self, request_id: str, just_verified: Batch | None) -> None:

@@ -6,13 +6,14 @@ Implements: arXiv:2603.18016, T_SD = R (t + V) / f(t); its baseline.
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import States, StepPlan, is_draftable, pending, runnable, undrafted
+from minedraft.policies.base import Drafting, States, StepPlan, is_draftable, verify_together
 
 
 class SequentialPolicy:
     """One group; the target waits while it is drafted."""
 
     name = "sequential"
+    drafting = Drafting.ON_DEMAND
     max_concurrent_batches = 1
 
     def admit(self, request_id: str, just_verified: Batch | None) -> None:
@@ -23,12 +24,7 @@ class SequentialPolicy:
 
     def select(self, states: States, *, busy: bool) -> StepPlan:
         """All requests, once no drafts are awaited; until then those without drafts."""
-        awaited, sizes = pending(states), (len(states), 0)
-        if not awaited:
-            return StepPlan(verify=runnable(states), batch_sizes=sizes)
-        if fillers := undrafted(states):
-            return StepPlan(verify=fillers, batch_sizes=sizes)
-        return StepPlan(wait_for=awaited, batch_sizes=sizes)
+        return verify_together(states)
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:
         """Everyone, as soon as nobody holds or awaits drafts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from minedraft.batching import Batch, BatchManager
 from minedraft.policies.base import (
+    Drafting,
     States,
     StepPlan,
     is_draftable,
@@ -26,6 +27,7 @@ class TwoBatchPolicy:
     """
 
     name = "two-batch"
+    drafting = Drafting.ON_DEMAND
     max_concurrent_batches = 2
 
     def __init__(self, batches: BatchManager | None = None) -> None:

@@ -13,9 +13,9 @@ import msgspec
 
 TRACE_VERSION = 1
 
-StepMode = Literal["two-batch", "sequential", "plain", "prefill"]
-"""How a step ran: drafts of one of two batches verified, drafts of the only batch
-verified, decoding without drafts, or prompts only."""
+StepMode = Literal["two-batch", "sequential", "pearl", "wait-free", "plain", "prefill"]
+"""How a step ran: drafts of one of two batches verified, drafts of the only batch verified
+(three ways to come by them), decoding without drafts, or prompts only."""
 
 
 class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
@@ -23,7 +23,7 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
     version: int = TRACE_VERSION
     mode: str
-    """The mode asked for: ``none``, ``sequential`` or ``two-batch``."""
+    """The mode asked for, by its name among the options."""
     num_speculative_tokens: int
     target: str
     draft: str | None

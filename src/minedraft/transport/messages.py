@@ -13,7 +13,7 @@ import msgspec
 
 from minedraft.errors import ProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1)]
@@ -65,10 +65,10 @@ class Candidates(msgspec.Struct, frozen=True, array_like=True):
     probs: bytes
     """float32; a row adds up to 1 within rounding."""
 
-    def first(self, count: int) -> Candidates:
-        """Those of the first `count` draft tokens."""
-        end = 4 * self.width * count
-        return Candidates(self.width, self.token_ids[:end], self.probs[:end])
+    def part(self, start: int, end: int) -> Candidates:
+        """Those of draft tokens [start, end)."""
+        wanted = slice(4 * self.width * start, 4 * self.width * end)
+        return Candidates(self.width, self.token_ids[wanted], self.probs[wanted])
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +82,9 @@ class Add(msgspec.Struct, frozen=True, array_like=True):
     """Most drafts at a time for this request; None: as many as are wanted."""
     sampling: Sampling | None = None
     """None: drafts are the draft model's most likely tokens."""
+    reported_lead: Count = 0
+    """Guesses to hold beyond the committed tokens, unasked, and to report after every pass; 0:
+    drafts are made when they are wanted."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
@@ -143,12 +146,25 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
     num_passes: Count
 
 
+class Guesses(msgspec.Struct, frozen=True, kw_only=True, tag="guesses"):
+    """Drafter to scheduler after a pass: all that it guesses for requests with a reported lead.
+
+    Times are CLOCK_MONOTONIC ns. A Draft here is as long as the lead at most, and may
+    continue from a length that the scheduler has left behind.
+    """
+
+    drafts: list[Draft]
+    start_ns: Count
+    end_ns: Count
+    num_passes: Count = 1
+
+
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """Drafter to scheduler: it works on what it owes, and will take longer."""
+    """Drafter to scheduler: it works, though it has had no news for a while."""
 
 
 ToDrafter = Update | Shutdown
-ToScheduler = Hello | Failed | Drafts | Alive
+ToScheduler = Hello | Failed | Drafts | Guesses | Alive
 
 _Message = TypeVar("_Message")
 

@@ -30,3 +30,8 @@ def drafter_figures(source: Any) -> Mapping[str, int]:
         "drafter back": counters.returns,
         "drafter late": counters.delays,
     }
+
+
+def is_answering(source: Any) -> bool:
+    """Whether the drafter is there and, if it is one that is asked, not late."""
+    return bool(getattr(source, "is_answering", source.available))

@@ -49,6 +49,9 @@ SETTINGS = (
     ),
     EngineSettings(mode="two-batch", k=5, pair="high", policy="priority", tight_draft_kv=True),
     EngineSettings(mode="sequential", k=1, pair="high", tight_kv=True),
+    EngineSettings(mode="wait-free", pair="high", tight_kv=True, tight_draft_kv=True),
+    EngineSettings(mode="wait-free", k=5, policy="priority", max_num_batched_tokens=64),
+    EngineSettings(mode="pearl", pair="high", tight_draft_kv=True),
 )
 """Few, so that plans share engines."""
 
@@ -93,7 +96,7 @@ def any_engine(seed: int) -> EngineSettings:
     """Any settings at all, for engines that cost nothing to start."""
     rng = random.Random(f"minedraft engine {seed}")
     return EngineSettings(
-        mode=rng.choice(("two-batch", "two-batch", "sequential", "none")),
+        mode=rng.choice(("two-batch", "wait-free", "pearl", "sequential", "none")),
         k=rng.choice((1, 3, 5)),
         pair=rng.choice(("low", "high")),
         policy=rng.choice(("fcfs", "priority")),

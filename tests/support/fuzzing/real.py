@@ -20,7 +20,7 @@ import msgspec
 import minedraft
 from engines import draft_options
 from fuzzing.drafter import MODULE, REPORT_FOLDER, Report, report_path
-from fuzzing.footprint import drafter_figures, scheduler_footprint
+from fuzzing.footprint import drafter_figures, is_answering, scheduler_footprint
 from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, Sampling
 from fuzzing.verdict import Completion
 from minedraft.models.made_up import MadeUpPair
@@ -194,7 +194,7 @@ class RealSubject:
 
     def has_drafter(self) -> bool:
         self._source.collect()
-        return not self._has_drafter or self._source.is_answering
+        return not self._has_drafter or is_answering(self._source)
 
     def footprint(self) -> Mapping[str, int]:
         scheduler = self._core.scheduler
@@ -218,17 +218,17 @@ class RealSubject:
 
     def _signal(self, number: signal.Signals) -> None:
         """To the drafter, if there is one; its process is a child, so its id stays its own."""
-        if self._has_drafter and self._source._connection.is_alive():
-            process = self._source._connection.process
+        if self._has_drafter and self._source._link._connection.is_alive():
+            process = self._source._link._connection.process
             os.kill(process.pid, number)
             if number == signal.SIGKILL:
                 process.wait()  # so that the next look at it notices
 
     def _report(self) -> Report | None:
         """What the drafter says that it holds; None without a drafter."""
-        if not self._has_drafter or not self._source.is_answering:
+        if not self._has_drafter or not is_answering(self._source):
             return None
-        pid = self._source._connection.process.pid
+        pid = self._source._link._connection.process.pid
         path = report_path(self._reports, pid)
         seen = self._num_reports.get(pid, 0)
         self._signal(signal.SIGUSR1)

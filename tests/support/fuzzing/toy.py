@@ -7,6 +7,7 @@ only a sampler knows do not exist here.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_engine import FakeEngine, make_vllm_config, next_token
-from fuzzing.footprint import drafter_figures, scheduler_footprint
+from fuzzing.footprint import drafter_figures, is_answering, scheduler_footprint
 from fuzzing.plan import (
     FAULTS,
     MAX_MODEL_LEN,
@@ -28,7 +29,7 @@ from fuzzing.plan import (
 )
 from fuzzing.toy_drafter import BookConnection, TurnClock
 from fuzzing.verdict import Completion
-from minedraft.drafter import client
+from minedraft.drafter import client, link, wait_free_client
 
 _TIGHT_BLOCKS, _AMPLE_BLOCKS = 14, 200
 _TIGHT_DRAFT_BLOCKS = 26
@@ -104,8 +105,8 @@ class ToySubject:
         self._has_drafter = plan.engine.mode != "none"
         if self._has_drafter:
             self._source._reply_timeout_s = _REPLY_TIMEOUT_S
-            self._source._hang_timeout_s = _HANG_TIMEOUT_S
             self._source._longest_pause_s = 2 * _REPLY_TIMEOUT_S
+            self._source._link._hang_timeout_s = _HANG_TIMEOUT_S
         self._is_down = False
         self._current: dict[str, _Current] = {}
         self._requests: list[Any] = []
@@ -164,11 +165,11 @@ class ToySubject:
         for _ in range(_LOOKS):
             self._revive()
             self._source.collect()
-        return not self._has_drafter or self._source.is_answering
+        return not self._has_drafter or is_answering(self._source)
 
     def footprint(self) -> Mapping[str, int]:
         counts = dict(scheduler_footprint(self.engine.scheduler))
-        if self._has_drafter and self._source.is_answering:
+        if self._has_drafter and is_answering(self._source):
             self.connection.take_in()
             counts["free blocks of the drafter"] = self.connection.device.num_free_blocks
             counts["requests in the drafter's book"] = len(self.connection.book)
@@ -196,9 +197,14 @@ class ToySubject:
     @contextmanager
     def own_time(self) -> Iterator[None]:
         """Let the client go by turns, not by the clock on the wall."""
-        before, client.time = client.time, self._clock  # type: ignore[assignment]
-        self._source._last_heard = self._clock.monotonic()
+        modules: list[Any] = [client, link, wait_free_client]
+        before = time
+        for module in modules:
+            module.time = self._clock
+        if self._has_drafter:
+            self._source._link._last_heard = self._clock.monotonic()
         try:
             yield
         finally:
-            client.time = before
+            for module in modules:
+                module.time = before

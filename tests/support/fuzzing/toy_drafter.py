@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fake_engine import VOCAB, FakeConnection, next_token
 from fuzzing.plan import MAX_MODEL_LEN
 from minedraft.drafter import DraftBook
-from minedraft.transport.messages import Drafts, Update, decode_to_drafter, encode
+from minedraft.transport.messages import Drafts, Guesses, Update, decode_to_drafter, encode
 from toy_device import ToyDevice
 
 _BLOCK = 16
@@ -58,7 +58,7 @@ class BookConnection(FakeConnection):
         if not self.is_dead:
             self._inbox.append(encode(update))
 
-    def receive(self, timeout_s: float = 0.0) -> Drafts | None:
+    def receive(self, timeout_s: float = 0.0) -> Drafts | Guesses | None:
         if not self.is_dead and not self.is_stopped:
             self.take_in()
             self._work(1000 if timeout_s > 0 else self._rng.randrange(4))

@@ -1,0 +1,35 @@
+"""Wait-free drafting: every request is verified in every step, with the drafts that are here.
+
+A request with k drafts, with fewer, or with none (then it decodes plainly) is in every
+step; nothing waits but the drafter, which is always ahead on its own guesses.
+Implements: shared design, section 4.
+"""
+
+from __future__ import annotations
+
+from minedraft.batching import Batch
+from minedraft.policies.base import Drafting, DraftState, States, StepPlan, runnable
+
+
+class WaitFreePolicy:
+    """Runs what can run; asks for no drafts, since they come by themselves."""
+
+    name = "wait-free"
+    drafting = Drafting.UNASKED
+    max_concurrent_batches = 1
+
+    def admit(self, request_id: str, just_verified: Batch | None) -> None:
+        """Nothing to remember."""
+
+    def remove(self, request_id: str) -> None:
+        """Nothing to forget."""
+
+    def select(self, states: States, *, busy: bool) -> StepPlan:
+        """Everyone at once; nobody while others decode, so that newcomers join the rest."""
+        decoding = busy and DraftState.IN_FLIGHT in states.values()
+        verify = () if decoding else runnable(states)
+        return StepPlan(verify=verify, batch_sizes=(len(states), 0))
+
+    def next_drafts(self, states: States) -> list[tuple[str, ...]]:
+        """None: nobody is asked."""
+        return []
