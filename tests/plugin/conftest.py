@@ -10,6 +10,12 @@ from minedraft.models.made_up import (
     MadeUpPair,
     make_pair,
 )
+from quick_start import fork_engines
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_start() -> None:
+    fork_engines()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Sampling parameters, stops and limits give what plain vLLM gives, in fp32.
 
-Three engines answer the same requests: two-batch, sequential in the front end's process, and
+Three engines answer the same requests: two-batch, wait-free in the front end's process, and
 two-batch with so little room that prompts are chunked, requests are preempted, and long
 requests exceed the draft model's context.
 """
@@ -31,7 +31,7 @@ ABC = [67, 68, 69]
 # Text at the end, so that no answer begins with half a character of its prompt.
 BASE = [[*prompt, *ABC] for prompt in random_prompts(10, seed=21, longest=250)]
 CRAMPED = "two-batch, cramped"
-ENGINES = ["two-batch", "sequential", CRAMPED]
+ENGINES = ["two-batch", "wait-free", CRAMPED]
 Base = list[list[Answer]]
 
 
@@ -181,7 +181,7 @@ def llm(name: str, plain: dict[str, Any], pairs: dict[str, Any], trace: Path) ->
             "disable_log_stats": False,
         }
     with pytest.MonkeyPatch.context() as patch:
-        if name == "sequential":
+        if name == "wait-free":
             patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         arguments = minedraft.engine_args(trace=str(trace), **options)
         with running_llm(pairs["high"].target, **engine, **arguments) as llm:

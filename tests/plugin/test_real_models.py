@@ -66,7 +66,7 @@ def expected(
         return _run(engine, prompts)
 
 
-@pytest.mark.parametrize("mode", ["sequential", "two-batch"])
+@pytest.mark.parametrize("mode", ["sequential", "two-batch", "wait-free"])
 def test_output_is_the_targets_own(
     mode: str,
     pair: tuple[Path, Path],

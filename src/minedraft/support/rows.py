@@ -62,7 +62,7 @@ _MODES_AND_WAYS_IN = (
         "Ways in",
         "`VLLM_ENABLE_V1_MULTIPROCESSING=0`",
         _EQUALS_PLAIN,
-        "shown in mode `sequential`",
+        "shown in mode `wait-free`",
     ),
     _works(
         "Ways in",
@@ -96,7 +96,7 @@ _DRAFTS = (
     _works(
         "Drafts",
         "acceptance like vLLM's own `draft_model` method",
-        "tests/plugin/test_acceptance.py::test_equals_vllms_own",
+        _LOSSLESS + "test_acceptance_equals_that_of_vllm",
     ),
     _works(
         "Drafts",

@@ -24,6 +24,7 @@ from fuzzing.footprint import drafter_figures, is_answering, scheduler_footprint
 from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, Sampling
 from fuzzing.verdict import Completion
 from minedraft.models.made_up import MadeUpPair
+from quick_start import fork_engines
 
 _MAX_NUM_SEQS = 8
 _TIGHT_BLOCKS = 14
@@ -46,6 +47,7 @@ _COMMON = {
 def _engine(target: Path, **options: Any) -> Iterator[Any]:
     """A vLLM engine whose core runs in this process."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    fork_engines()
     from vllm import LLM
 
     llm = LLM(str(target), **_COMMON, **options)

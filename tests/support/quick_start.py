@@ -1,0 +1,31 @@
+"""Engines that start in seconds, because their processes are forked.
+
+On a CPU vLLM spawns engine core and workers, and each imports torch and vLLM anew: 10 s a
+process on two cores. On GPUs it forks by default, as here. Tests that start `vllm serve`,
+`minedraft` or a program of their own are not touched: they run as a user would.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def fork_engines() -> None:
+    """Let every engine that this process configures fork; once, and for good."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    check = CpuPlatform.check_and_update_config
+    if getattr(check, "forks", False):
+        return
+    # What the children would import.
+    import vllm.v1.engine.core
+    import vllm.v1.executor.multiproc_executor
+    import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    def check_and_fork(*args: Any, **kwargs: Any) -> None:
+        check(*args, **kwargs)
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+    check_and_fork.forks = True  # type: ignore[attr-defined]
+    CpuPlatform.check_and_update_config = staticmethod(check_and_fork)
