@@ -1,4 +1,4 @@
-"""The demonstration behind ``scripts/demo``: three modes, one set of prompts, one report.
+"""The demonstration behind ``scripts/demo``: four modes, one set of prompts, one report.
 
 Owns the comparison and the report; every run is a ``minedraft generate`` of its own.
 """
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minedraft.config import MODES
 from minedraft.trace import draw_timeline, read_trace, write_perfetto
 
+MODES = ("none", "sequential", "two-batch", "wait-free")
 EXIT_DIFFERENT = 1
 EXIT_FAILED = 2
 _LOG_LINES = 30

@@ -47,10 +47,12 @@ SETTINGS = (
     EngineSettings(
         mode="sequential", k=5, pair="high", max_num_batched_tokens=64, tight_draft_kv=True
     ),
-    EngineSettings(mode="two-batch", k=5, pair="high", policy="priority", tight_draft_kv=True),
+    EngineSettings(
+        mode="two-batch", k=5, pair="high", policy="priority", tight_draft_kv=True, drawn=True
+    ),
     EngineSettings(mode="sequential", k=1, pair="high", tight_kv=True),
     EngineSettings(mode="wait-free", pair="high", tight_kv=True, tight_draft_kv=True),
-    EngineSettings(mode="wait-free", k=5, policy="priority", max_num_batched_tokens=64),
+    EngineSettings(mode="wait-free", k=5, policy="priority", max_num_batched_tokens=64, drawn=True),
     EngineSettings(mode="pearl", pair="high", tight_draft_kv=True),
 )
 """Few, so that plans share engines."""

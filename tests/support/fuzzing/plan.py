@@ -32,6 +32,8 @@ class EngineSettings:
     """Whether the target must preempt."""
     tight_draft_kv: bool = False
     """Whether the drafter cannot hold all requests at once."""
+    drawn: bool = False
+    """Whether drafts of requests with a temperature are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,6 +126,8 @@ def real_subject(
         ours |= draft_options(
             pair, num_speculative_tokens=settings.k, draft_reply_timeout_s=_REPLY_TIMEOUT_S
         )
+        if settings.drawn:
+            ours["draft_sample_method"] = "probabilistic"
         if settings.tight_draft_kv:
             ours["draft_kv_cache_gib"] = _TIGHT_DRAFT_GIB
     os.environ[REPORT_FOLDER] = str(reports)
