@@ -35,6 +35,8 @@ def test_pass_time_adds_fixed_token_and_request_parts() -> None:
     model = LatencyModel(fixed_ms=30.0, per_token_ms=0.1, per_request_ms=2.0)
     assert model.pass_ms(0, 0) == 30.0
     assert model.pass_ms(50, 3) == pytest.approx(30.0 + 5.0 + 6.0)
+    reads_its_cache = LatencyModel(fixed_ms=1.0, per_kv_token_ms=0.5)
+    assert reads_its_cache.pass_ms(5, 2, 100) == pytest.approx(51.0)
 
 
 def test_toml_file(tmp_path: Path) -> None:
@@ -44,7 +46,10 @@ def test_toml_file(tmp_path: Path) -> None:
     assert Emulation.from_toml(str(path)) == READ
 
 
-@given(st.builds(Emulation, target=MODELS, draft=MODELS))
+RATES = st.lists(st.floats(0.0, 1.0), max_size=4).map(tuple)
+
+
+@given(st.builds(Emulation, target=MODELS, draft=MODELS, acceptance=RATES))
 def test_round_trip_through_a_json_mapping(emulation: Emulation) -> None:
     text = json.dumps(emulation.to_mapping())
     assert Emulation.from_mapping(json.loads(text)) == emulation
@@ -112,3 +117,16 @@ def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
 def test_a_number_beyond_every_float_is_refused() -> None:
     with pytest.raises(ConfigError):
         LatencyModel(fixed_ms=10**400)
+
+
+@pytest.mark.parametrize("bad", [[1.1], [-0.1], ["1"], 0.5, "0.5", [math.nan], [True]], ids=repr)
+def test_bad_acceptance_is_named(bad: object) -> None:
+    table = {"target": {"fixed_ms": 1.0}, "draft": {"fixed_ms": 1.0}, "acceptance": bad}
+    with pytest.raises(ConfigError, match=r"emulate\.acceptance"):
+        Emulation.from_mapping(table)
+
+
+def test_the_last_acceptance_holds_for_all_that_follow() -> None:
+    latency = LatencyModel(fixed_ms=1.0)
+    emulation = Emulation(target=latency, draft=latency, acceptance=(0.9, 0.5))
+    assert [emulation.acceptance_at(position) for position in range(4)] == [0.9, 0.5, 0.5, 0.5]

@@ -109,10 +109,20 @@ class MineDraftConfig:
             parse_cores(self.target_cores, "target_cores")
         check_str("trace", self.trace, optional=True)
         check_bool("allow_untested_vllm", self.allow_untested_vllm)
+        self._check_emulated_text()
         if self.mode != "none" and self.drafter is None:
             raise ConfigError(
                 f"minedraft: draft_model is missing; mode {self.mode!r} needs a draft model "
                 "(allowed: a model name or folder)"
+            )
+
+    def _check_emulated_text(self) -> None:
+        is_emulated = self.emulate is not None and self.emulate.acceptance
+        if is_emulated and self.drafter is not None and self.drafter.sample_method != "greedy":
+            raise ConfigError.bad_value(
+                "draft_sample_method",
+                self.drafter.sample_method,
+                "'greedy' with emulate.acceptance: an emulated text has no distribution",
             )
 
     @classmethod

@@ -18,19 +18,26 @@ from minedraft.validation import as_mapping, check_number, refuse_unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyModel:
-    """Milliseconds of one pass: fixed + per token + per request."""
+    """Milliseconds of one pass: fixed + per token + per request + per token in the KV cache."""
 
     fixed_ms: float
     per_token_ms: float = 0.0
     per_request_ms: float = 0.0
+    per_kv_token_ms: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             check_number(f"emulate.{field.name}", getattr(self, field.name), 0.0, 60_000.0)
 
-    def pass_ms(self, num_tokens: int, num_requests: int) -> float:
-        """Time of a pass over `num_tokens` tokens of `num_requests` requests, in ms."""
-        return self.fixed_ms + self.per_token_ms * num_tokens + self.per_request_ms * num_requests
+    def pass_ms(self, num_tokens: int, num_requests: int, num_kv_tokens: int = 0) -> float:
+        """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
+        together have `num_kv_tokens` tokens in the KV cache after it."""
+        return (
+            self.fixed_ms
+            + self.per_token_ms * num_tokens
+            + self.per_request_ms * num_requests
+            + self.per_kv_token_ms * num_kv_tokens
+        )
 
     @classmethod
     def from_mapping(cls, where: str, table: object) -> LatencyModel:
@@ -46,22 +53,41 @@ class LatencyModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """One latency model a role: `target` for verification passes, `draft` for draft passes."""
+    """One latency model a role: `target` for verification passes, `draft` for draft passes.
+
+    With `acceptance` the text is emulated too (`minedraft.emulated_text`): entry i is the
+    probability that the draft at position i + 1 is right if those before it were; the last
+    one holds for all that follow. Without, acceptance is what the two models make it.
+    """
 
     target: LatencyModel
     draft: LatencyModel
+    acceptance: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for at, value in enumerate(self.acceptance):
+            check_number(f"emulate.acceptance[{at}]", value, 0.0, 1.0)
+
+    def acceptance_at(self, position: int) -> float:
+        """That of the draft at `position`, counted from 0."""
+        return self.acceptance[min(position, len(self.acceptance) - 1)]
 
     @classmethod
     def from_mapping(cls, table: object, where: str = "emulate") -> Emulation:
-        """Build from a mapping with the tables target and draft; ConfigError if it cannot."""
+        """Build from a mapping with the tables target and draft, and perhaps acceptance.
+
+        Raises:
+            ConfigError: names the field, the value and what is allowed.
+        """
         options = as_mapping(where, table)
-        refuse_unknown(where, options, ("target", "draft"))
+        refuse_unknown(where, options, ("target", "draft", "acceptance"))
         for role in ("target", "draft"):
             if role not in options:
                 raise ConfigError(f"minedraft: {where} has no table [{role}]; both are needed")
         return cls(
             target=LatencyModel.from_mapping(f"{where}.target", options["target"]),
             draft=LatencyModel.from_mapping(f"{where}.draft", options["draft"]),
+            acceptance=_read_acceptance(where, options.get("acceptance", ())),
         )
 
     @classmethod
@@ -77,4 +103,12 @@ class Emulation:
 
     def to_mapping(self) -> Mapping[str, object]:
         """The mapping that `from_mapping` takes."""
-        return asdict(self)
+        return {**asdict(self), "acceptance": list(self.acceptance)}
+
+
+def _read_acceptance(where: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError.bad_value(f"{where}.acceptance", value, "a list of numbers from 0 to 1")
+    for at, each in enumerate(value):
+        check_number(f"{where}.acceptance[{at}]", each, 0.0, 1.0)
+    return tuple(float(each) for each in value)

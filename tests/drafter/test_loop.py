@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from minedraft.drafter import DrafterLoop, EmulatedDraftDevice
-from minedraft.emulation import LatencyModel
+from minedraft.emulated_text import true_token
+from minedraft.emulation import Emulation, LatencyModel
 from minedraft.errors import ProtocolError
-from minedraft.transport.messages import Add, Commit, Shutdown, Update, Want
+from minedraft.transport.messages import Add, Commit, Drafts, Shutdown, Update, Want
 
 K = 4
 PROMPT = [1, 2, 3, 4, 5]
@@ -134,7 +135,8 @@ def test_an_answer_that_needs_no_pass_leaves_before_the_next_pass(
 def test_an_emulated_device_is_the_inner_one_but_takes_its_time(toy_device: Any) -> None:
     inner = toy_device()
     model = LatencyModel(fixed_ms=10.0, per_token_ms=2.0, per_request_ms=5.0)
-    device = EmulatedDraftDevice(inner, model)
+    emulation = Emulation(target=LatencyModel(fixed_ms=0.0), draft=model)
+    device = EmulatedDraftDevice(inner, emulation, vocab_size=50)
     assert device.info is inner.info
     update = Update(adds=[Add("a", 1, PROMPT)])
     channel = _Channel([update], [])
@@ -157,3 +159,31 @@ def test_an_unreadable_message_ends_nothing(
     DrafterLoop(channel, toy_device()).run()  # type: ignore[arg-type]
     (answer,) = channel.sent
     assert answer.drafts[0].token_ids == toy_greedy(PROMPT, K)
+
+
+def test_emulated_drafts_are_right_as_often_as_told(toy_device: Any) -> None:
+    """Position by position: the truth is known without any model."""
+    latency = LatencyModel(fixed_ms=0.0)
+    rates = (0.9, 0.5, 0.2)
+    emulation = Emulation(target=latency, draft=latency, acceptance=rates)
+    device = EmulatedDraftDevice(toy_device(), emulation, vocab_size=50)
+    names = [f"r{number}" for number in range(2000)]
+    prompts = {name: [number % 50, number // 50, 7] for number, name in enumerate(names)}
+    update = Update(
+        adds=[Add(name, 1, tokens) for name, tokens in prompts.items()], wants=[_want(1, *names)]
+    )
+    channel = _Channel([update], *([] for _ in range(3 * K)))
+    DrafterLoop(channel, device).run()  # type: ignore[arg-type]
+    (answer,) = (each for each in channel.sent if isinstance(each, Drafts))
+    right = [[0, 0] for _ in range(K)]
+    for draft in answer.drafts:
+        tokens = list(prompts[draft.request_id])
+        for position, token in enumerate(draft.token_ids):
+            is_right = token == true_token(tokens, len(tokens), 50)
+            right[position][0] += is_right
+            right[position][1] += 1
+            if not is_right:
+                break
+            tokens.append(token)
+    found = [good / count for good, count in right]
+    assert found == pytest.approx([0.9, 0.5, 0.2, 0.2][:K], abs=0.05)

@@ -1,6 +1,6 @@
-"""A draft device that takes as long as a latency model says.
+"""A draft device that takes as long as a latency model says, and is right as often as told.
 
-Owns the sleeping; tokens and KV are the inner device's.
+Owns the sleeping and the emulated drafts; KV is the inner device's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from minedraft.drafter.device import DraftDevice, Guess, Row
 from minedraft.drafter.request import DraftedRequest
-from minedraft.emulation import LatencyModel
+from minedraft.emulated_text import CONTEXT, draft_token
+from minedraft.emulation import Emulation
 
 
 def sleep_until_ns(deadline_ns: int) -> None:
@@ -20,11 +21,16 @@ def sleep_until_ns(deadline_ns: int) -> None:
 
 
 class EmulatedDraftDevice:
-    """Runs the inner device, then sleeps until the modelled time of the pass is over."""
+    """Runs the inner device, then sleeps until the modelled time of the pass is over.
 
-    def __init__(self, inner: DraftDevice, model: LatencyModel) -> None:
+    With an emulated acceptance its guesses take the place of the inner device's.
+    `vocab_size` is the target's.
+    """
+
+    def __init__(self, inner: DraftDevice, emulation: Emulation, vocab_size: int) -> None:
         self._inner = inner
-        self._model = model
+        self._emulation = emulation
+        self._vocab_size = min(vocab_size, inner.info.vocab_size)
         self.info = inner.info
 
     @property
@@ -44,9 +50,18 @@ class EmulatedDraftDevice:
         """As the inner device, but not faster than the model."""
         start_ns = time.monotonic_ns()
         guesses = self._inner.run(rows)
-        pass_ms = self._model.pass_ms(sum(row.num_tokens for row in rows), len(rows))
+        if self._emulation.acceptance:
+            guesses = {row.request.key: self._guess(row) for row in rows if row.is_last}
+        pass_ms = self._emulation.draft.pass_ms(
+            sum(row.num_tokens for row in rows), len(rows), sum(row.end for row in rows)
+        )
         sleep_until_ns(start_ns + round(pass_ms * 1e6))
         return guesses
+
+    def _guess(self, row: Row) -> Guess:
+        context = row.request.tokens(max(0, row.end - CONTEXT), row.end)
+        acceptance = self._emulation.acceptance_at(len(row.request.guesses))
+        return Guess(draft_token(context, row.end, self._vocab_size, acceptance))
 
     def release(self, request: DraftedRequest) -> None:
         """As the inner device."""

@@ -105,7 +105,7 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDev
         num_candidates=config.drafter.num_candidates,
     )
     if config.emulate is not None:
-        device = EmulatedDraftDevice(device, config.emulate.draft)
+        device = EmulatedDraftDevice(device, config.emulate, settings.target_vocab_size)
     return device
 
 

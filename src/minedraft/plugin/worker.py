@@ -19,9 +19,9 @@ from vllm.v1.sample.rejection_sampler import RejectionSampler
 
 from minedraft.config import MineDraftConfig
 from minedraft.drafter.emulated import sleep_until_ns
-from minedraft.emulation import LatencyModel
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
+from minedraft.plugin.emulated_target import emulate_text
 from minedraft.transport.messages import Candidates
 
 if TYPE_CHECKING or not current_platform.is_cpu():
@@ -69,8 +69,7 @@ class MineDraftWorker(Worker):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         options = vllm_config.additional_config["minedraft"]
-        emulate = MineDraftConfig.from_mapping(options).emulate
-        self._latency: LatencyModel | None = None if emulate is None else emulate.target
+        self._emulation = MineDraftConfig.from_mapping(options).emulate
         self._candidates: Mapping[str, Candidates] = {}
         self._start_ns = 0
         self._deadline_ns = 0
@@ -83,15 +82,18 @@ class MineDraftWorker(Worker):
         if type(sampler) is RejectionSampler:
             sampler.__class__ = MineDraftRejectionSampler
             sampler.draft_probs_of = self._draft_probs
+        if self._emulation is not None and self._emulation.acceptance:
+            emulate_text(self.model_runner)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         """As vLLM; notes when the pass began."""
         self._start_ns = self._deadline_ns = time.monotonic_ns()
         self._candidates = getattr(scheduler_output, CANDIDATES, {})
-        if self._latency is not None:
-            pass_ms = self._latency.pass_ms(
+        if self._emulation is not None:
+            pass_ms = self._emulation.target.pass_ms(
                 scheduler_output.total_num_scheduled_tokens,
                 len(scheduler_output.num_scheduled_tokens),
+                _num_kv_tokens(scheduler_output),
             )
             self._deadline_ns += round(pass_ms * 1e6)
         return super().execute_model(scheduler_output)
@@ -116,3 +118,10 @@ class MineDraftWorker(Worker):
             return output
         values = {each.name: getattr(output, each.name) for each in fields(ModelRunnerOutput)}
         return TimedOutput(**values, start_ns=self._start_ns, end_ns=time.monotonic_ns())
+
+
+def _num_kv_tokens(output: SchedulerOutput) -> int:
+    """Tokens in the KV cache of the requests of a step, after it."""
+    computed = (each.num_computed_tokens for each in output.scheduled_new_reqs)
+    cached = output.scheduled_cached_reqs.num_computed_tokens
+    return int(output.total_num_scheduled_tokens + sum(computed) + sum(cached))
