@@ -34,6 +34,9 @@ NOT_NUMBER = ["1", True, [1.0], math.nan, math.inf, -math.inf]
 BAD: list[tuple[str, str, list[object]]] = [
     ("mode", "none, sequential, two-batch", ["", "None", "two_batch", None, 1, ["none"], {}]),
     ("num_speculative_tokens", "an integer from 1 to 64", [0, -1, 65, None, *NOT_INT]),
+    ("tetris_extra_tokens", "an integer from 0 to 60", [-1, 61, None, *NOT_INT]),
+    ("tetris_capacity", "an integer >= 1", [0, -1, *NOT_INT]),
+    ("tetris_min_requests", "an integer >= 1", [0, -1, None, *NOT_INT]),
     ("target_cores", "a non-empty string", NOT_TEXT),
     ("trace", "a non-empty string", NOT_TEXT),
     ("emulate", "a table of options", [3, True, [], 1.5]),
@@ -315,3 +318,19 @@ def test_engine_args_carry_the_options_and_the_scheduler() -> None:
     assert args["scheduler_cls"] == "minedraft.plugin.scheduler.MineDraftScheduler"
     with pytest.raises(ConfigError, match="num_speculative_tokens = 0"):
         minedraft.engine_args(draft_model="m", num_speculative_tokens=0)
+
+
+@pytest.mark.parametrize("name", ["tetris_capacity", "tetris_min_requests"])
+def test_tetris_options_need_tokens_to_choose_from(name: str) -> None:
+    options = {"draft_model": "D", name: 7}
+    with pytest.raises(ConfigError, match=f"{name} = 7.*tetris_extra_tokens"):
+        MineDraftConfig.from_mapping(options)
+    config = MineDraftConfig.from_mapping({**options, "tetris_extra_tokens": 2})
+    assert config.num_draft_tokens == 6
+
+
+def test_an_emulated_text_cannot_be_drawn() -> None:
+    emulate = {"target": {"fixed_ms": 1}, "draft": {"fixed_ms": 1}, "acceptance": [0.5]}
+    options = {"draft_model": "D", "emulate": emulate, "draft_sample_method": "probabilistic"}
+    with pytest.raises(ConfigError, match="draft_sample_method = 'probabilistic'"):
+        MineDraftConfig.from_mapping(options)

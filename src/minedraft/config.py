@@ -92,6 +92,12 @@ class MineDraftConfig:
     mode: str = "two-batch"
     num_speculative_tokens: int = 4
     drafter: DrafterConfig | None = None
+    tetris_extra_tokens: int = 0
+    """Drafts beyond k for each request (e); with any, the best of a step's are verified."""
+    tetris_capacity: int | None = None
+    """Draft tokens verified in a step; None: k for each of its requests."""
+    tetris_min_requests: int = 1
+    """In smaller steps every request's first k drafts are verified."""
     target_cores: str | None = None
     """CPU cores of the target, as in '0-3' (CPU only); None: all that the drafter leaves."""
     trace: str | None = None
@@ -102,6 +108,11 @@ class MineDraftConfig:
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
         check_int("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_DRAFT_TOKENS)
+        most = MAX_DRAFT_TOKENS - self.num_speculative_tokens
+        check_int("tetris_extra_tokens", self.tetris_extra_tokens, 0, most)
+        check_int("tetris_capacity", self.tetris_capacity, 1, optional=True)
+        check_int("tetris_min_requests", self.tetris_min_requests, 1)
+        self._check_tetris()
         check_type("drafter", self.drafter, DrafterConfig, optional=True)
         check_type("emulate", self.emulate, Emulation, optional=True)
         check_str("target_cores", self.target_cores, optional=True)
@@ -115,6 +126,19 @@ class MineDraftConfig:
                 f"minedraft: draft_model is missing; mode {self.mode!r} needs a draft model "
                 "(allowed: a model name or folder)"
             )
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Drafts asked for each request: k, and what TETRIS chooses from beyond it."""
+        return self.num_speculative_tokens + self.tetris_extra_tokens
+
+    def _check_tetris(self) -> None:
+        for name in ("tetris_capacity", "tetris_min_requests"):
+            value = getattr(self, name)
+            if self.tetris_extra_tokens == 0 and value != _default(MineDraftConfig, name):
+                raise ConfigError.bad_value(
+                    name, value, "not given, or tetris_extra_tokens of 1 or more with it"
+                )
 
     def _check_emulated_text(self) -> None:
         is_emulated = self.emulate is not None and self.emulate.acceptance

@@ -15,7 +15,7 @@ from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 
 # vLLM has no flag that begins so: whatever does is a misspelt one of ours.
-_OUR_PREFIXES = ("--draft", "--emul", "--target-", "--num-spec", "--trace")
+_OUR_PREFIXES = ("--draft", "--emul", "--target-", "--num-spec", "--tetris", "--trace")
 
 
 def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-batch") -> None:
@@ -43,6 +43,11 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
     group.add_argument("--draft-start-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--draft-reply-timeout-s", type=float, metavar="SECONDS")
     group.add_argument("--draft-hang-timeout-s", type=float, metavar="SECONDS")
+    group.add_argument(
+        "--tetris-extra-tokens", type=int, metavar="E", help="drafts beyond k, to choose from"
+    )
+    group.add_argument("--tetris-capacity", type=int, metavar="TOKENS", help="verified in a step")
+    group.add_argument("--tetris-min-requests", type=int, metavar="N")
     group.add_argument("--target-cores", metavar="CORES", help="CPU only, as in 0-3")
     group.add_argument("--trace", metavar="TRACE.jsonl", help="write one line per step")
     group.add_argument("--emulate", metavar="FILE.toml", help="modelled device times")

@@ -35,11 +35,13 @@ class _Ticket:
 class DraftBook:
     """Applies updates, plans passes, and turns finished tickets into answers.
 
-    `device` is asked for room only. Not thread-safe.
+    `device` is asked for room only. Drafts go with the confidence of each token if
+    `sends_confidences`. Not thread-safe.
     """
 
-    def __init__(self, device: DraftDevice) -> None:
+    def __init__(self, device: DraftDevice, *, sends_confidences: bool = False) -> None:
         self._device = device
+        self._sends_confidences = sends_confidences
         self._requests: dict[str, DraftedRequest] = {}
         self._tickets: deque[_Ticket] = deque()
         self._answers: list[Drafts | Guesses] = []
@@ -94,7 +96,9 @@ class DraftBook:
         for row in rows:
             row.request.num_computed = row.end
             if (guess := guesses.get(row.request.key)) is not None:
-                row.request.add_guess(guess.token_id, guess.candidate_ids, guess.candidate_probs)
+                row.request.add_guess(
+                    guess.token_id, guess.candidate_ids, guess.candidate_probs, guess.confidence
+                )
         self._report(rows, now_ns)
         ticket = self._pass_ticket
         if ticket is None:
@@ -208,7 +212,7 @@ class DraftBook:
             if self._requests.get(member.request_id) is not member:
                 continue
             member.num_sent = min(len(member.guesses), self._goal(ticket, member))
-            drafts.append(_draft(member, member.num_sent))
+            drafts.append(self._draft(member, member.num_sent))
         self._answers.append(
             Drafts(
                 ticket=ticket.want.ticket,
@@ -219,12 +223,23 @@ class DraftBook:
             )
         )
 
+    def _draft(self, request: DraftedRequest, count: int) -> Draft:
+        """The first `count` guesses of `request` as a draft."""
+        return Draft(
+            request.request_id,
+            request.version,
+            len(request.committed),
+            request.guesses[:count],
+            request.candidates(count),
+            request.confidences[:count] if self._sends_confidences else None,
+        )
+
     # -- work without a ticket -------------------------------------------------------
 
     def _report(self, rows: Sequence[Row], now_ns: int) -> None:
         """Tell what is guessed now for the requests of a pass that are reported."""
         drafts = [
-            _draft(row.request, len(row.request.guesses))
+            self._draft(row.request, len(row.request.guesses))
             for row in rows
             if row.request.is_reported and row.request.guesses
         ]
@@ -319,14 +334,3 @@ def _row(request: DraftedRequest, budget: int) -> Row:
     """The next tokens of `request`, at most `budget` of them."""
     start = request.num_computed
     return Row(request=request, start=start, end=min(request.length, start + budget))
-
-
-def _draft(request: DraftedRequest, count: int) -> Draft:
-    """The first `count` guesses of `request` as a draft."""
-    return Draft(
-        request.request_id,
-        request.version,
-        len(request.committed),
-        request.guesses[:count],
-        request.candidates(count),
-    )

@@ -16,7 +16,7 @@ from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import PLAIN_TERMS, DraftCounters, HeldDraft, RequestTerms
 from minedraft.policies.base import DraftState
-from minedraft.transport.candidates import is_sound
+from minedraft.transport.candidates import has_all_confidences, is_sound
 from minedraft.transport.messages import Add, Commit, Draft, Drafts, Sampling, Want
 
 logger = logging.getLogger(__name__)
@@ -303,6 +303,7 @@ class DrafterClient:
             and draft.committed_len == followed.committed_len
             and len(draft.token_ids) <= self._k
             and is_sound(draft, followed.sampling, self._vocab_size)
+            and has_all_confidences(draft)
         )
         self.counters.stale_drafts += draft is not None and not fits
         kept = draft if fits and draft is not None else empty

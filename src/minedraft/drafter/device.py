@@ -42,6 +42,8 @@ class Guess:
     token_id: int
     candidate_ids: bytes = b""
     candidate_probs: bytes = b""
+    confidence: float = 0.0
+    """Natural logarithm of the highest probability, whichever token was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,14 @@ class DrafterLoop:
         self,
         channel: Channel[ToDrafter, ToScheduler],
         device: DraftDevice,
+        *,
+        sends_confidences: bool = False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._channel = channel
         self._device = device
         self._clock_ns = clock_ns
-        self._book = DraftBook(device)
+        self._book = DraftBook(device, sends_confidences=sends_confidences)
         self._last_sent_ns = clock_ns()
 
     def run(self) -> None:

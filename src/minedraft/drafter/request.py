@@ -27,6 +27,8 @@ class DraftedRequest:
     guesses: list[int] = field(default_factory=list)
     drawn_from: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Candidate ids and probabilities of each guess, if guesses are drawn."""
+    confidences: list[float] = field(default_factory=list)
+    """Of each guess; see Draft."""
     num_computed: int = 0
     """Leading tokens of the sequence whose KV is valid; always below the sequence's length."""
     num_sent: int = 0
@@ -77,6 +79,7 @@ class DraftedRequest:
             self.num_computed = min(self.num_computed, len(self.committed) + agreed)
         kept = agreed if agreed == len(token_ids) else len(self.guesses)
         self.guesses, self.drawn_from = self.guesses[kept:], self.drawn_from[kept:]
+        self.confidences = self.confidences[kept:]
         self.committed.extend(token_ids)
         self.num_computed = min(self.num_computed, self.length - 1)
         self.num_sent = 0
@@ -85,11 +88,18 @@ class DraftedRequest:
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""
         self.num_computed = 0
-        self.guesses, self.drawn_from = [], []
+        self.guesses, self.drawn_from, self.confidences = [], [], []
 
-    def add_guess(self, token_id: int, candidate_ids: bytes, candidate_probs: bytes) -> None:
+    def add_guess(
+        self,
+        token_id: int,
+        candidate_ids: bytes = b"",
+        candidate_probs: bytes = b"",
+        confidence: float = 0.0,
+    ) -> None:
         """Append the next guess, and what it was drawn from."""
         self.guesses.append(token_id)
+        self.confidences.append(confidence)
         if self.sampling is not None:
             self.drawn_from.append((candidate_ids, candidate_probs))
 

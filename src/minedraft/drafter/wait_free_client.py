@@ -16,7 +16,7 @@ from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import PLAIN_TERMS, DraftCounters, HeldDraft, RequestTerms
 from minedraft.policies.base import DraftState
-from minedraft.transport.candidates import is_sound
+from minedraft.transport.candidates import has_all_confidences, is_sound
 from minedraft.transport.messages import Add, Candidates, Commit, Draft, Guesses, Sampling
 
 
@@ -34,6 +34,7 @@ class _Followed:
     guesses: list[int] = field(default_factory=list)
     reports: list[Guesses] = field(default_factory=list)
     candidates: Candidates | None = None
+    confidences: list[float] | None = None
 
     @property
     def committed_len(self) -> int:
@@ -48,6 +49,7 @@ class _Followed:
                 self.guesses[count:],
                 self.reports[count:],
                 _rest(self.candidates, count, len(self.guesses)),
+                self.confidences and self.confidences[count:],
             )
         else:
             self.drop()
@@ -66,10 +68,14 @@ class _Followed:
         guesses = tokens[count:]
         agreed = _num_equal(guesses, self.guesses) if self._is_as_wide(draft) else 0
         news = _part(draft, count + agreed)
-        if not is_sound(news, self.sampling, vocab_size):
+        if not is_sound(news, self.sampling, vocab_size) or not has_all_confidences(draft):
             return None
-        reports = self.reports[:agreed] + [report] * len(news.token_ids)
-        self._hold(guesses, reports, _joined(self.candidates, agreed, news.candidates))
+        self._hold(
+            guesses,
+            self.reports[:agreed] + [report] * len(news.token_ids),
+            _joined(self.candidates, agreed, news.candidates),
+            draft.confidences and draft.confidences[count:],
+        )
         return len(news.token_ids)
 
     def _is_as_wide(self, draft: Draft) -> bool:
@@ -78,12 +84,17 @@ class _Followed:
 
     def drop(self) -> None:
         """Hold no guesses."""
-        self._hold([], [], None)
+        self._hold([], [], None, None)
 
     def _hold(
-        self, guesses: list[int], reports: list[Guesses], candidates: Candidates | None
+        self,
+        guesses: list[int],
+        reports: list[Guesses],
+        candidates: Candidates | None,
+        confidences: list[float] | None,
     ) -> None:
-        self.guesses, self.reports, self.candidates = guesses, reports, candidates
+        self.guesses, self.reports = guesses, reports
+        self.candidates, self.confidences = candidates, confidences
 
 
 class WaitFreeClient:
@@ -196,8 +207,10 @@ class WaitFreeClient:
         found = followed.candidates
         candidates = None if found is None else found.part(0, len(tokens))
         reports = {id(each): each for each in followed.reports[: len(tokens)]}
+        confidences = followed.confidences and followed.confidences[: len(tokens)]
+        version = followed.version
         return HeldDraft(
-            draft=Draft(request_id, followed.version, committed_len, tokens, candidates),
+            draft=Draft(request_id, version, committed_len, tokens, candidates, confidences),
             origins=tuple(reports.values()),
         )
 

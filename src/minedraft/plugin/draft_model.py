@@ -7,7 +7,7 @@ choice. Model, KV cache and prefix caching are vLLM's own, driven without its sc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm import SamplingParams
@@ -44,13 +44,22 @@ class VllmDraftDevice:
     """
 
     def __init__(
-        self, vllm_config: VllmConfig, *, target_vocab_size: int, num_candidates: int
+        self,
+        vllm_config: VllmConfig,
+        *,
+        target_vocab_size: int,
+        num_candidates: int,
+        with_confidences: bool = False,
     ) -> None:
         self._core = EngineCore(vllm_config, UniProcExecutor, log_stats=False)
         self._executor = self._core.model_executor
         self._kv = self._core.scheduler.kv_cache_manager
         self._runner: Any = self._executor.driver_worker.worker.model_runner
-        self._draws = DrawPlan(num_candidates=num_candidates, vocab_size=target_vocab_size)
+        self._draws = DrawPlan(
+            num_candidates=num_candidates,
+            vocab_size=target_vocab_size,
+            with_confidences=with_confidences,
+        )
         sampler = self._runner.sampler
         sampler.__class__ = DraftSampler
         sampler.plan, sampler.runner = self._draws, self._runner
@@ -101,14 +110,17 @@ class VllmDraftDevice:
         if output is None:
             output = self._executor.sample_tokens(None)
         sampled = output.sampled_token_ids
-        last = (row.request.key for row in rows if row.is_last)
         return {
-            key: self._draws.drawn.get(key) or Guess(int(sampled[output.req_id_to_index[key]][0]))
-            for key in last
+            key: self._guess(key, int(sampled[output.req_id_to_index[key]][0]))
+            for key in (row.request.key for row in rows if row.is_last)
         }
 
+    def _guess(self, key: str, token_id: int) -> Guess:
+        drawn = self._draws.drawn.get(key) or Guess(token_id)
+        return replace(drawn, confidence=self._draws.confidences.get(key, 0.0))
+
     def _plan_draws(self, rows: Sequence[Row]) -> None:
-        self._draws.drawn = {}
+        self._draws.drawn, self._draws.confidences = {}, {}
         self._draws.wanted = {
             row.request.key: Draw(row.request.sampling, row.end)
             for row in rows

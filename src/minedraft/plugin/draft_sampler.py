@@ -38,6 +38,9 @@ class DrawPlan:
     """Of the target: a token beyond it cannot be verified, so none is drawn."""
     wanted: dict[str, Draw] = field(default_factory=dict)
     drawn: dict[str, Guess] = field(default_factory=dict)
+    with_confidences: bool = False
+    confidences: dict[str, float] = field(default_factory=dict)
+    """See Guess; filled in by each pass, for those in the batch."""
 
 
 class DraftSampler(Sampler):
@@ -52,9 +55,11 @@ class DraftSampler(Sampler):
     def forward(self, logits: Any, sampling_metadata: Any, *args: Any, **kwargs: Any) -> Any:
         """As the base class; then draws."""
         output = super().forward(logits, sampling_metadata, *args, **kwargs)
-        plan = self.plan
-        order = enumerate(self.runner.input_batch.req_ids)
-        index = {key: at for at, key in order if key in plan.wanted}
+        plan, batch = self.plan, self.runner.input_batch.req_ids
+        if plan.with_confidences:
+            best = confidences(logits[: len(batch), : plan.vocab_size])
+            plan.confidences.update(zip(batch, best, strict=True))
+        index = {key: at for at, key in enumerate(batch) if key in plan.wanted}
         if index:
             keys = list(index)
             rows = torch.tensor(list(index.values()), device=logits.device)
@@ -62,7 +67,16 @@ class DraftSampler(Sampler):
             tokens, ids, probs = draw(logits[rows, : plan.vocab_size], draws, plan.num_candidates)
             output.sampled_token_ids[rows, 0] = tokens.to(output.sampled_token_ids.dtype)
             plan.drawn.update(zip(keys, _guesses(tokens, ids, probs), strict=True))
+            if plan.with_confidences:
+                best = probs.max(dim=-1).values.log().tolist()
+                plan.confidences.update(zip(keys, best, strict=True))
         return output
+
+
+def confidences(logits: torch.Tensor) -> list[float]:
+    """Log probability of the most likely token of each row of `logits` [rows, vocabulary]."""
+    scores = logits.to(torch.float32)
+    return (scores.max(dim=-1).values - scores.logsumexp(dim=-1)).tolist()  # type: ignore[no-any-return]
 
 
 def draw(

@@ -64,11 +64,15 @@ def main() -> int:
         channel.send(Failed(token=settings.token, reason=f"{type(error).__name__}: {error}"))
         channel.linger_close()
         return 1
-    _serve(channel, device, settings)
+    _serve(channel, device, settings, sends_confidences=config.tetris_extra_tokens > 0)
 
 
 def _serve(
-    channel: Channel[ToDrafter, ToScheduler], device: DraftDevice, settings: DrafterSettings
+    channel: Channel[ToDrafter, ToScheduler],
+    device: DraftDevice,
+    settings: DrafterSettings,
+    *,
+    sends_confidences: bool,
 ) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     info = device.info
@@ -82,7 +86,7 @@ def _serve(
             block_size=info.block_size,
         )
     )
-    DrafterLoop(channel, device).run()
+    DrafterLoop(channel, device, sends_confidences=sends_confidences).run()
     # Nothing to save: the end of the process frees the device faster than a tidy shutdown.
     os._exit(0)
 
@@ -103,6 +107,7 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDev
         draft_vllm_config(settings, config),
         target_vocab_size=settings.target_vocab_size,
         num_candidates=config.drafter.num_candidates,
+        with_confidences=config.tetris_extra_tokens > 0,
     )
     if config.emulate is not None:
         device = EmulatedDraftDevice(device, config.emulate, settings.target_vocab_size)

@@ -160,7 +160,7 @@ def _set_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
         args.speculative_config = {
             "method": "custom_class",
             "model": PROPOSER,
-            "num_speculative_tokens": config.num_speculative_tokens,
+            "num_speculative_tokens": config.num_draft_tokens,
         }
 
 

@@ -88,7 +88,7 @@ def _asked(
     assert config.drafter is not None
     return DrafterClient(
         connection,
-        k=config.num_speculative_tokens,
+        k=config.num_draft_tokens,
         reply_timeout_s=config.drafter.reply_timeout_s,
         hang_timeout_s=_hang_timeout_s(config.drafter),
         vocab_size=vocab_size,
@@ -103,7 +103,7 @@ def _unasked(
     assert config.drafter is not None
     return WaitFreeClient(
         connection,
-        k=config.num_speculative_tokens,
+        k=config.num_draft_tokens,
         hang_timeout_s=_hang_timeout_s(config.drafter),
         vocab_size=vocab_size,
         revival=revival,

@@ -27,7 +27,7 @@ def read_terms(request: Request, config: MineDraftConfig) -> RequestTerms | None
     # vLLM: its next chunk would fail an assertion there.
     if request.prompt_embeds is not None or request.mm_features or request.resumable:
         return None
-    limit = _limit(request, config.num_speculative_tokens)
+    limit = _limit(request, config.num_draft_tokens)
     if limit == 0:
         return None
     return RequestTerms(limit=limit, sampling=_sampling(request, config.drafter))

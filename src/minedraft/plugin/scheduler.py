@@ -31,6 +31,8 @@ from minedraft.plugin.request_terms import read_terms
 from minedraft.plugin.step import Step
 from minedraft.plugin.tracing import StepTracer, open_tracer
 from minedraft.policies import DraftState, NonePolicy, Policy, States, StepPlan, make_policy
+from minedraft.selection import make_selection
+from minedraft.transport.messages import Draft
 
 _WAIT_SLICE_S = 0.01
 """Longest wait for drafts with an idle target: new requests are seen in between."""
@@ -44,6 +46,12 @@ class MineDraftScheduler(Scheduler):
         self._config = replica_options(self.vllm_config)
         self._policy: Policy = make_policy(self._config.mode)
         self._undrafted: Policy = NonePolicy()
+        self._selection = make_selection(
+            k=self._config.num_speculative_tokens,
+            extra_tokens=self._config.tetris_extra_tokens,
+            capacity=self._config.tetris_capacity,
+            min_requests=self._config.tetris_min_requests,
+        )
         self._known: dict[str, Request] = {}
         self._decoding: dict[str, Request] = {}
         self._in_flight: dict[str, Request] = {}
@@ -176,12 +184,20 @@ class MineDraftScheduler(Scheduler):
         return waiting and room and unpaused and not self._prompts_blocked
 
     def _attach_drafts(self, plan: StepPlan) -> None:
-        for request_id in plan.verify:
+        drafts = {request_id: self._draft_of(request_id) for request_id in plan.verify}
+        lengths = self._selection.lengths(
+            {name: each.confidences or [0.0] * len(each.token_ids) for name, each in drafts.items()}
+        )
+        for request_id, draft in drafts.items():
             request = self._decoding[request_id]
-            found = self._source.draft_of(request_id, request.num_tokens)
-            tokens = [] if found is None else _known_tokens(found.draft.token_ids, self._vocab_size)
+            tokens = _known_tokens(draft.token_ids[: lengths[request_id]], self._vocab_size)
             tokens = _short_of_min_tokens(tokens, request)
             request.spec_token_ids = self.structured_output_manager.validate_tokens(request, tokens)
+
+    def _draft_of(self, request_id: str) -> Draft:
+        length = self._decoding[request_id].num_tokens
+        found = self._source.draft_of(request_id, length)
+        return Draft(request_id, 0, length, []) if found is None else found.draft
 
     def _hold_back(self, plan: StepPlan) -> None:
         """Keep decoding requests that are not planned, or are in flight, out of this step."""

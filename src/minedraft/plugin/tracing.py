@@ -101,14 +101,14 @@ def open_tracer(config: MineDraftConfig, vllm_config: VllmConfig) -> StepTracer 
         return None
     header = TraceHeader(
         mode=config.mode,
-        num_speculative_tokens=config.num_speculative_tokens,
+        num_speculative_tokens=config.num_draft_tokens,
         target=str(vllm_config.model_config.model),
         draft=None if config.drafter is None else config.drafter.model,
         emulated=config.emulate is not None,
         versions={name: found for name in _PACKAGES if (found := _version(name))},
     )
     drafting = make_policy(config.mode).drafting
-    return StepTracer(TraceWriter(config.trace, header), config.num_speculative_tokens, drafting)
+    return StepTracer(TraceWriter(config.trace, header), config.num_draft_tokens, drafting)
 
 
 def _version(package: str) -> str | None:

@@ -28,6 +28,14 @@ def is_sound(draft: Draft, sampling: Sampling | None, vocab_size: int | None = N
     return _fits(draft.token_ids, draft.candidates, vocab_size)
 
 
+def has_all_confidences(draft: Draft) -> bool:
+    """Whether `draft` has no confidences, or one for each of its tokens that can be true."""
+    found = draft.confidences
+    if found is None:
+        return True
+    return len(found) == len(draft.token_ids) and all(each <= 1e-3 for each in found)
+
+
 def _fits(token_ids: list[int], candidates: Candidates, vocab_size: int | None) -> bool:
     width = candidates.width
     size = 4 * width * len(token_ids)

@@ -134,6 +134,9 @@ class Draft(msgspec.Struct, frozen=True, array_like=True):
     token_ids: list[TokenId]
     candidates: Candidates | None = None
     """None: every draft token was certain (q is one-hot)."""
+    confidences: list[float] | None = None
+    """Natural logarithm of the draft model's highest probability at each draft token; None if
+    it was not asked for."""
 
 
 class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
