@@ -159,6 +159,20 @@ def test_what_does_not_fit_is_no_draft(
     assert _tokens(client, "a", 3) == [4]
 
 
+def test_of_many_reports_the_newest_counts_and_each_guess_has_its_own(
+    client: WaitFreeClient, connection: Any
+) -> None:
+    client.follow("a", [7, 8])
+    reports = [_report(Draft("a", 1, 2, list(range(1, count + 1)))) for count in range(1, 4)]
+    connection.channel.inbox.extend(reports)
+    client.collect()
+    found = client.draft_of("a", 2)
+    assert found is not None
+    assert found.draft.token_ids == [1, 2, 3]
+    assert found.origins == tuple(reports)
+    assert (client.counters.drafts, client.counters.draft_tokens) == (1, 3)
+
+
 def _certain(*tokens: int, width: int = 1) -> Candidates:
     """Each token was certain; the other candidates have probability 0."""
     ids = [token + column for token in tokens for column in range(width)]

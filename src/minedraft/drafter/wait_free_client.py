@@ -54,10 +54,13 @@ class _Followed:
         else:
             self.drop()
 
-    def take_in(self, draft: Draft, report: Guesses, vocab_size: int | None) -> int | None:
+    def take_in(
+        self, draft: Draft, origins: Sequence[Guesses], vocab_size: int | None
+    ) -> int | None:
         """Follow the drafter's news, if it was right about all that was committed since.
 
-        Fewer guesses than are held tell nothing new: it forgot its own, and makes them
+        `origins` are the reports that led to it, one guess each, the newest last. Fewer
+        guesses than are held tell nothing new: the drafter forgot its own, and makes them
         again. Returns how many guesses are new; None if they cannot be true.
         """
         del self.recent[: draft.committed_len - self.basis]
@@ -72,7 +75,7 @@ class _Followed:
             return None
         self._hold(
             guesses,
-            self.reports[:agreed] + [report] * len(news.token_ids),
+            self.reports[:agreed] + _origins(origins, len(news.token_ids)),
             _joined(self.candidates, agreed, news.candidates),
             draft.confidences and draft.confidences[count:],
         )
@@ -220,12 +223,16 @@ class WaitFreeClient:
         """Take in every report that is here, and a drafter that came back."""
         if not self._link.is_connected and self._link.revive():
             self._followed.clear()
+        reports: list[Guesses] = []
         while self._link.is_connected and (message := self._link.receive(0.0)) is not None:
             if isinstance(message, Guesses):
-                self._accept(message)
+                reports.append(message)
             else:
                 self._link.lose(f"it sent {message!r} when guesses were expected")
-        if self._link.is_connected and self._followed:
+        if not self._link.is_connected:
+            return
+        self._accept(reports)
+        if self._followed:
             self._link.lose_if_silent(self._busy_since)
 
     def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
@@ -236,12 +243,20 @@ class WaitFreeClient:
         """End the drafter, for good."""
         self._link.close()
 
-    def _accept(self, report: Guesses) -> None:
-        for draft in report.drafts:
+    def _accept(self, reports: Sequence[Guesses]) -> None:
+        """Take in the newest news of each request; what they replace is not looked at."""
+        newest: dict[tuple[str, int], tuple[Draft, list[Guesses]]] = {}
+        for report in reports:
+            for draft in report.drafts:
+                key = draft.request_id, draft.version
+                origins = newest[key][1] if key in newest else []
+                origins.append(report)
+                newest[key] = draft, origins
+        for draft, origins in newest.values():
             followed = self._followed.get(draft.request_id)
             news = None
             if followed is not None and _fits(draft, followed):
-                news = followed.take_in(draft, report, self._vocab_size)
+                news = followed.take_in(draft, origins, self._vocab_size)
             if news is None:
                 self.counters.stale_drafts += 1
             else:
@@ -260,6 +275,12 @@ def _fits(draft: Draft, followed: _Followed) -> bool:
         and followed.basis <= draft.committed_len <= followed.committed_len
         and 0 < len(draft.token_ids) <= followed.lead
     )
+
+
+def _origins(origins: Sequence[Guesses], count: int) -> list[Guesses]:
+    """The report of each of the newest `count` guesses; of older ones, the oldest there is."""
+    known = list(origins[-count:]) if count else []
+    return [origins[0]] * (count - len(known)) + known
 
 
 def _part(draft: Draft, start: int) -> Draft:

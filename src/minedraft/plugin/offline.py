@@ -5,7 +5,6 @@ Owns the run and its figures; flags and files are the command's.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,11 +18,10 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
 from minedraft.config import MineDraftConfig
-from minedraft.devices import parse_cores
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.engine_config import SCHEDULER, active_options
 from minedraft.plugin.engine_flags import parse_engine_flags
-from minedraft.plugin.runtime import preload_openmp
+from minedraft.plugin.runtime import count_devices, preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
 
@@ -69,7 +67,8 @@ def run_offline(run: OfflineRun) -> OfflineResult:
             begin = time.perf_counter()
             outputs = llm.generate(_inputs(llm, run), _sampling(run), use_tqdm=True)
             wall_s = time.perf_counter() - begin
-            devices = _count_devices(llm)
+            vllm_config = llm.llm_engine.vllm_config
+            devices = count_devices(vllm_config, active_options(vllm_config).drafter)
         finally:
             # Ends the engine's processes, so that the trace is complete.
             llm.llm_engine.engine_core.shutdown()
@@ -130,20 +129,6 @@ def _row(prompt: Prompt, output: Any) -> dict[str, object]:
         "text": completion.text,
         "finish_reason": completion.finish_reason,
     }
-
-
-def _count_devices(llm: LLM) -> dict[str, int]:
-    """Devices of the target and of the drafter: GPUs, or CPU cores."""
-    vllm_config = llm.llm_engine.vllm_config
-    config = active_options(vllm_config)
-    if not current_platform.is_cpu():
-        target = int(vllm_config.parallel_config.world_size)
-        return {"target": target, "drafter": int(config.drafter is not None)}
-    drafter = config.drafter.device.cores if config.drafter is not None else ()
-    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
-    named = parse_cores(bound.replace("|", ","), "cores") if bound[:1].isdigit() else None
-    cores = len(os.sched_getaffinity(0) if named is None else named)
-    return {"target": cores, "drafter": len(drafter or ())}
 
 
 def _figures(
