@@ -56,7 +56,7 @@ BAD: list[tuple[str, str, list[object]]] = [
     ("draft_enforce_eager", "true or false", [0, 1, "false", None]),
     ("draft_start_timeout_s", "(0.0, 86400.0]", [0, -1, 86_401, None, *NOT_NUMBER]),
     ("draft_reply_timeout_s", "(0.0, 86400.0]", [0, -1, 86_401, None, *NOT_NUMBER]),
-    ("draft_hang_timeout_s", "(0.0, 86400.0]", [0, -1, 86_401, None, *NOT_NUMBER]),
+    ("draft_hang_timeout_s", "[3.0, 86400.0]", [0, 2.9, -1, 86_401, None, *NOT_NUMBER]),
 ]
 
 #: Option and values at the edge of what is allowed.
@@ -75,7 +75,7 @@ GOOD: list[tuple[str, list[object]]] = [
     ("draft_max_num_batched_tokens", [16, 10**6]),
     ("draft_start_timeout_s", [1, 0.5, 86_400]),
     ("draft_reply_timeout_s", [1, 0.5, 86_400]),
-    ("draft_hang_timeout_s", [1, 0.5, 86_400]),
+    ("draft_hang_timeout_s", [3, 60.5, 86_400]),
     ("draft_sample_method", ["greedy", "probabilistic"]),
     ("draft_num_candidates", [1, 32, 256]),
 ]
@@ -259,7 +259,7 @@ DRAFTERS = st.builds(
     enforce_eager=st.booleans(),
     start_timeout_s=SECONDS,
     reply_timeout_s=SECONDS,
-    hang_timeout_s=SECONDS,
+    hang_timeout_s=st.floats(3.0, 86_400.0),
 )
 OWN = {
     "num_speculative_tokens": st.integers(1, 64),

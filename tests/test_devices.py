@@ -133,7 +133,7 @@ def test_frozen() -> None:
         ("cuda:4", ["cuda:4", "cuda:5", "cuda:6"]),
         ("cpu", ["cpu", "cpu", "cpu"]),
         ("cpu:3", ["cpu:3", "cpu:3", "cpu:3"]),
-        ("cpu:0-4", ["cpu:0,3", "cpu:1,4", "cpu:2"]),
+        ("cpu:0-4", ["cpu:0", "cpu:1,2", "cpu:3,4"]),
     ],
 )
 def test_replicas_have_devices_of_their_own(text: str, replicas: list[str]) -> None:

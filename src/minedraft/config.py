@@ -79,7 +79,8 @@ class DrafterConfig:
         check_bool("draft_enforce_eager", self.enforce_eager)
         check_number("draft_start_timeout_s", self.start_timeout_s, 0.0, 86_400.0, low_open=True)
         check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)
-        check_number("draft_hang_timeout_s", self.hang_timeout_s, 0.0, 86_400.0, low_open=True)
+        # A drafter with nothing to say shows once a second or two that it lives.
+        check_number("draft_hang_timeout_s", self.hang_timeout_s, 3.0, 86_400.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,11 @@ class Device:
 
 
 def share_of_cores(cores: tuple[int, ...], rank: int, count: int) -> tuple[int, ...]:
-    """Cores of one of `count` that share them, as even as can be; all, if there are too few."""
-    return cores if len(cores) < count else cores[rank::count]
+    """Cores of one of `count` that share them, in a row and as even as can be; all, if there
+    are too few."""
+    if len(cores) < count:
+        return cores
+    return cores[rank * len(cores) // count : (rank + 1) * len(cores) // count]
 
 
 def parse_cores(text: str, field: str) -> tuple[int, ...]:

@@ -545,3 +545,63 @@ def test_a_race_for_a_full_pool_is_run_by_those_that_fit(toy_device: Any, serve:
     assert len(_guesses(reports, "a")[-1]) == LEAD
     reports = serve(book, device, [Update(releases=[("a", 1)])])
     assert len(_guesses(reports, "b")[-1]) == LEAD
+
+
+def test_the_newest_gives_way_even_while_it_races(toy_device: Any, drain: Drain) -> None:
+    device = toy_device(num_kv_blocks=14, block_size=4)
+    book = DraftBook(device)
+    book.apply(_race("z", _prompt(16)), 0)
+    drain(book, device, most=1)
+    book.apply(_race("a", _prompt(40, 1)), 0)  # needs 10 blocks, 9 are free
+    book.apply(_race("d", _prompt(20, 2)), 0)  # newer, and would fit
+    drain(book, device, most=1)
+    book.apply(Update(releases=[("z", 1)]), 0)
+    for length in range(20, 40):
+        drain(book, device, most=1)
+        book.apply(Update(commits=[Commit("d", 1, length, [49])]), 0)
+    assert "a@1" in device.holders
+
+
+def test_a_full_pool_is_not_asked_again_by_everyone(toy_device: Any, drain: Drain) -> None:
+    class Counting(toy_device):  # type: ignore[misc]
+        asked = 0
+
+        def reserve(self, *args: Any) -> bool:
+            self.asked += 1
+            return bool(super().reserve(*args))
+
+    device = Counting(num_kv_blocks=6, block_size=4)
+    book = DraftBook(device)
+    book.apply(_race("a", _prompt(8)), 0)
+    drain(book, device, most=2)
+    for number in range(100):
+        book.apply(_race(f"b{number}", _prompt(40, number)), 0)
+    device.asked = 0
+    assert book.next_pass(0)
+    assert device.asked < 5
+
+
+def test_prompts_get_their_share_of_a_crowded_race(toy_device: Any, drain: Drain) -> None:
+    device = toy_device(max_num_batched_tokens=8)
+    book = DraftBook(device)
+    for name in "abcd":
+        book.apply(_race(name, [1]), 0)
+    drain(book, device, most=1)
+    book.apply(_race("e", _prompt(20)), 0)
+    for length in range(1, 30):
+        for name in "abcd":
+            book.apply(Update(commits=[Commit(name, 1, length, [49])]), 0)
+        rows = book.next_pass(0)
+        book.record(rows, device.run(rows), 0)
+    fed = [each for each in device.passes if "e@1" in each]
+    assert [each["e@1"] for each in fed[:3]] == [(0, 2), (2, 4), (4, 6)]
+    assert all(len(each) == 5 for each in fed[:9]), "nobody gave way for the prompt"
+
+
+def test_it_goes_on_speaking_for_requests_that_it_lost(toy_device: Any) -> None:
+    """The scheduler believes in them, and would take silence for a hang."""
+    book = DraftBook(toy_device())
+    book.apply(_race("a", [1, 2, 3]), 0)
+    book.apply(Update(commits=[Commit("a", 1, 5, [4])]), 0)  # the one before was lost
+    assert len(book) == 0
+    assert book.is_expected_to_speak

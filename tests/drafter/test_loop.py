@@ -136,7 +136,7 @@ def test_an_emulated_device_is_the_inner_one_but_takes_its_time(toy_device: Any)
     inner = toy_device()
     model = LatencyModel(fixed_ms=10.0, per_token_ms=2.0, per_request_ms=5.0)
     emulation = Emulation(target=LatencyModel(fixed_ms=0.0), draft=model)
-    device = EmulatedDraftDevice(inner, emulation, vocab_size=50)
+    device = EmulatedDraftDevice(inner, emulation, vocab_size=50, k=K)
     assert device.info is inner.info
     update = Update(adds=[Add("a", 1, PROMPT)])
     channel = _Channel([update], [])
@@ -166,7 +166,7 @@ def test_emulated_drafts_are_right_as_often_as_told(toy_device: Any) -> None:
     latency = LatencyModel(fixed_ms=0.0)
     rates = (0.9, 0.5, 0.2)
     emulation = Emulation(target=latency, draft=latency, acceptance=rates)
-    device = EmulatedDraftDevice(toy_device(), emulation, vocab_size=50)
+    device = EmulatedDraftDevice(toy_device(), emulation, vocab_size=50, k=K)
     names = [f"r{number}" for number in range(2000)]
     prompts = {name: [number % 50, number // 50, 7] for number, name in enumerate(names)}
     update = Update(

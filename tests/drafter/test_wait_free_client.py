@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from minedraft.drafter import DraftBook, RequestTerms, WaitFreeClient
+from minedraft.drafter import DraftBook, PassTimes, RequestTerms, WaitFreeClient
 from minedraft.policies import DraftState
 from minedraft.transport.messages import (
     Add,
@@ -39,8 +39,8 @@ def client(connection: Any) -> WaitFreeClient:
     return WaitFreeClient(connection, k=K, hang_timeout_s=HANG_S)
 
 
-def _report(*drafts: Draft) -> Guesses:
-    return Guesses(drafts=list(drafts), start_ns=1, end_ns=2)
+def _report(*drafts: Draft, start_ns: int = 1) -> Guesses:
+    return Guesses(drafts=list(drafts), start_ns=start_ns, end_ns=start_ns + 1)
 
 
 def _tokens(client: Any, name: str, length: int) -> list[int]:
@@ -48,11 +48,9 @@ def _tokens(client: Any, name: str, length: int) -> list[int]:
     return [] if found is None else list(found.draft.token_ids)
 
 
-def _take_in(client: WaitFreeClient, connection: Any, *drafts: Draft) -> Guesses:
-    report = _report(*drafts)
-    connection.channel.inbox.append(report)
+def _take_in(client: WaitFreeClient, connection: Any, *drafts: Draft, start_ns: int = 1) -> None:
+    connection.channel.inbox.append(_report(*drafts, start_ns=start_ns))
     client.collect()
-    return report
 
 
 def test_the_drafter_is_told_once_and_never_asked(client: WaitFreeClient, connection: Any) -> None:
@@ -74,14 +72,14 @@ def test_the_guesses_that_are_here_are_the_draft(client: WaitFreeClient, connect
     client.follow("a", [7, 8])
     assert client.state("a") is DraftState.NONE
     assert client.draft_of("a", 2) is None
-    first = _take_in(client, connection, Draft("a", 1, 2, [1]))
+    _take_in(client, connection, Draft("a", 1, 2, [1]), start_ns=10)
     assert client.state("a") is DraftState.READY
     assert _tokens(client, "a", 2) == [1]
-    last = _take_in(client, connection, Draft("a", 1, 2, [1, 2, 3, 4, 5]))
+    _take_in(client, connection, Draft("a", 1, 2, [1, 2, 3, 4, 5]), start_ns=20)
     found = client.draft_of("a", 2)
     assert found is not None
     assert found.draft.token_ids == [1, 2, 3], "k of them at most"
-    assert found.origins == (first, last)
+    assert found.origins == (PassTimes(10, 11, 1), PassTimes(20, 21, 1))
     assert client.draft_of("a", 3) is None
     assert client.wait(["a"], 100.0)
 
@@ -163,13 +161,16 @@ def test_of_many_reports_the_newest_counts_and_each_guess_has_its_own(
     client: WaitFreeClient, connection: Any
 ) -> None:
     client.follow("a", [7, 8])
-    reports = [_report(Draft("a", 1, 2, list(range(1, count + 1)))) for count in range(1, 4)]
+    reports = [
+        _report(Draft("a", 1, 2, list(range(1, count + 1))), start_ns=count)
+        for count in range(1, 4)
+    ]
     connection.channel.inbox.extend(reports)
     client.collect()
     found = client.draft_of("a", 2)
     assert found is not None
     assert found.draft.token_ids == [1, 2, 3]
-    assert found.origins == tuple(reports)
+    assert found.origins == tuple(PassTimes(start, start + 1, 1) for start in (1, 2, 3))
     assert (client.counters.drafts, client.counters.draft_tokens) == (1, 3)
 
 
@@ -195,6 +196,32 @@ def test_drawn_guesses_keep_what_they_were_drawn_from(
     found = client.draft_of("a", 5)
     assert found is not None
     assert (found.draft.token_ids, found.draft.candidates) == ([4, 5], _certain(4, 5))
+
+
+def test_a_token_drawn_again_has_its_new_distribution(
+    client: WaitFreeClient, connection: Any
+) -> None:
+    client.follow("a", [7, 8], RequestTerms(sampling=Sampling(1.0)))
+    half = Candidates(2, struct.pack("<4i", 1, 9, 2, 9), struct.pack("<4f", 0.5, 0.5, 1.0, 0.0))
+    _take_in(client, connection, Draft("a", 1, 2, [1], _certain(1, width=2)))
+    _take_in(client, connection, Draft("a", 1, 2, [1, 2], half))
+    found = client.draft_of("a", 2)
+    assert found is not None
+    assert found.draft.candidates == half
+
+
+def test_a_fast_drafter_is_not_chased(client: WaitFreeClient, connection: Any) -> None:
+    client.follow("a", [7])
+    made: list[int] = []
+
+    def report() -> Guesses:
+        made.append(1)
+        connection.channel.inbox.append(report)  # the next is ready before this one is taken in
+        return _report(Draft("a", 1, 1, [1] * min(len(made), 2 * K + 1)))
+
+    connection.channel.inbox.append(report)
+    client.collect()
+    assert len(made) <= 64
 
 
 @pytest.mark.parametrize("candidates", [None, _certain(1, 2), _certain(1, 2, 4)])

@@ -14,6 +14,7 @@ from minedraft.models.made_up import (
     EPSILON_ACCEPTANCE_HIGH,
     EPSILON_ACCEPTANCE_LOW,
     MadeUpPair,
+    main,
     make_pair,
 )
 from minedraft.models.tokenizer import EOS_ID, MIN_VOCAB_SIZE, build_tokenizer
@@ -150,3 +151,15 @@ def test_both_models_have_the_tokenizer(pair: MadeUpPair) -> None:
     assert target.get_vocab() == draft.get_vocab()
     assert target.eos_token_id == EOS_ID
     assert target("any text").input_ids == draft("any text").input_ids
+
+
+def test_the_command_makes_both_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    folders = [Path(line) for line in capsys.readouterr().out.split()]
+    assert [each.relative_to(tmp_path).as_posix() for each in folders] == [
+        "made-up-low/target",
+        "made-up-low/draft",
+        "made-up-high/target",
+        "made-up-high/draft",
+    ]
+    assert all((each / "config.json").exists() for each in folders)

@@ -12,6 +12,7 @@ import pytest
 
 import minedraft
 from minedraft import ConfigError
+from minedraft.config import MineDraftConfig
 
 pytestmark = pytest.mark.vllm
 
@@ -89,6 +90,7 @@ def test_other_engines_are_untouched(pairs: dict[str, Any]) -> None:
             "data_parallel_size = 2",
         ),
         ({"data_parallel_size": 2, "data_parallel_rank": 1}, "data_parallel_size = 2"),
+        ({"data_parallel_size": 2, "nnodes": 2}, "data_parallel_size = 2"),
         ({"data_parallel_size": 2, "data_parallel_backend": "ray"}, "data_parallel_size = 2"),
         ({"distributed_executor_backend": "ray"}, "distributed_executor_backend = 'ray'"),
         ({"scheduler_cls": "a.B"}, "scheduler_cls = 'a.B'"),
@@ -206,8 +208,8 @@ def test_the_device_is_quoted_as_given(pairs: dict[str, Any]) -> None:
     [
         ((0,), 1, "0"),
         ((0, 2, 3), 1, "0,2,3"),
-        ((0, 1, 2, 3), 2, "0,2|1,3"),
-        ((0, 1, 2), 2, "0,2|1"),
+        ((0, 1, 2, 3), 2, "0,1|2,3"),
+        ((0, 1, 2), 2, "0|1,2"),
         ((5,), 2, "5|5"),
     ],
 )
@@ -216,7 +218,35 @@ def test_every_worker_of_the_target_gets_cores(
 ) -> None:
     from minedraft.plugin.engine_config import _binding
 
-    assert _binding(cores, workers) == expected
+    assert _binding(MineDraftConfig(mode="none"), cores, workers) == expected
+
+
+def test_groups_of_cores_that_the_user_made_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minedraft.plugin.engine_config import _binding
+
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0,2|1,3")
+    config = MineDraftConfig(mode="none")
+    assert _binding(config, (0, 1, 2, 3), 2) == "0,2|1,3"
+    assert _binding(config, (0, 1, 2, 3), 4) == "0|1|2|3"
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "target", "num_drafters", "expected"),
+    [
+        (8, None, 1, (7,)),
+        (8, None, 4, (4, 5, 6, 7)),
+        (8, None, 6, (4, 5, 6, 7)),
+        (2, None, 2, (1,)),
+        (8, (0, 1), 6, (2, 3, 4, 5, 6, 7)),
+        (2, (0, 1), 1, (0, 1)),
+    ],
+)
+def test_every_drafter_gets_a_core_as_far_as_they_go(
+    num_cores: int, target: tuple[int, ...] | None, num_drafters: int, expected: tuple[int, ...]
+) -> None:
+    from minedraft.plugin.engine_config import _free_cores
+
+    assert _free_cores(list(range(num_cores)), target, num_drafters) == expected
 
 
 @pytest.mark.parametrize("eager", [True, False])

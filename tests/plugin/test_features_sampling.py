@@ -238,7 +238,9 @@ def test_what_vllm_refuses_with_drafts_is_refused_per_request(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_seeded_request_alone_repeats_itself(llm: Any, seed: int) -> None:
+def test_a_seeded_request_alone_repeats_itself(name: str, llm: Any, seed: int) -> None:
+    if name == "wait-free":
+        pytest.skip("how many drafts are verified, and random numbers drawn, depends on timing")
     params = [{"temperature": 1.0, "seed": seed}]
     first = ask(llm, BASE[1:2], params)
     assert ask(llm, BASE[1:2], params) == first

@@ -22,6 +22,7 @@ from minedraft.drafter.source import (
     DraftSource,
     HeldDraft,
     NoDrafter,
+    PassTimes,
     RequestTerms,
 )
 from minedraft.drafter.wait_free_client import WaitFreeClient
@@ -42,6 +43,7 @@ __all__ = [
     "Guess",
     "HeldDraft",
     "NoDrafter",
+    "PassTimes",
     "RequestTerms",
     "Revival",
     "Row",

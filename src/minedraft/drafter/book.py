@@ -32,6 +32,11 @@ class _Ticket:
     num_passes: int = 0
 
 
+@dataclass(slots=True)
+class _Budget:
+    tokens: int
+
+
 class DraftBook:
     """Applies updates, plans passes, and turns finished tickets into answers.
 
@@ -48,6 +53,8 @@ class DraftBook:
         self._num_added = 0
         self._pass_ticket: _Ticket | None = None
         self._pass_start_ns = 0
+        self.has_missed_news = False
+        """Whether a message was lost: the scheduler may believe in requests unknown here."""
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -55,7 +62,8 @@ class DraftBook:
     @property
     def is_expected_to_speak(self) -> bool:
         """Whether a ticket is open, or guesses are reported unasked."""
-        return bool(self._tickets) or any(each.is_reported for each in self._requests.values())
+        is_racing = any(each.is_reported for each in self._requests.values())
+        return bool(self._tickets) or is_racing or self.has_missed_news
 
     def apply(self, update: Update, now_ns: int) -> None:
         """Take in one update; tickets that need no wait are answered at once."""
@@ -71,8 +79,9 @@ class DraftBook:
     def next_pass(self, now_ns: int) -> list[Row]:
         """The rows of the next pass; empty if there is nothing to do.
 
-        Tickets come first and in their order. A request for which the KV pool has no room
-        is declined for this ticket and asked again by the next.
+        Tickets come first and in their order, then requests whose guesses are reported, with
+        a share for prompts beside either, then all other prompts and leads. A request for
+        which the KV pool has no room is declined for this ticket and asked again by the next.
         """
         self._pass_start_ns = now_ns
         while self._tickets:
@@ -87,9 +96,7 @@ class DraftBook:
             self._answer(self._tickets.popleft(), now_ns)
         self._pass_ticket = None
         budget = self._device.info.max_num_batched_tokens
-        if rows := self._reported_rows(budget):
-            return rows + self._prompt_rows(self._prompt_budget(rows), rows)
-        return self._prompt_rows(budget, ()) or self._lead_rows(budget)
+        return self._racing_rows() or self._prompt_rows(budget, ()) or self._lead_rows(budget)
 
     def record(self, rows: Sequence[Row], guesses: Mapping[str, Guess], now_ns: int) -> None:
         """Note the outcome of a pass, and finish the ticket if it is complete."""
@@ -153,6 +160,7 @@ class DraftBook:
                 commit.committed_len,
             )
             self._drop(request)
+            self.has_missed_news = True
             return
         request.commit(commit.token_ids)
         if self._room(request) <= 0:
@@ -164,7 +172,7 @@ class DraftBook:
         known = (self._requests.get(request_id) for request_id in want.request_ids)
         ticket = _Ticket(want=want, members=[each for each in known if each is not None])
         for member in ticket.members:
-            member.lead = want.lead
+            member.lead = want.lead if member.limit is None else min(want.lead, member.limit + 1)
         if want.may_wait:
             self._tickets.append(ticket)
         else:
@@ -248,15 +256,34 @@ class DraftBook:
                 Guesses(drafts=drafts, start_ns=self._pass_start_ns, end_ns=now_ns)
             )
 
-    def _reported_rows(self, budget: int) -> list[Row]:
-        """One more guess for each reported request that is short of its lead.
+    def _racing_rows(self) -> list[Row]:
+        """One more guess for each reported request that is short of its lead, and a share of
+        the pass for prompts; empty if nobody races.
 
         One that must first catch up with its prompt is no hurry: it would make the pass long
-        for all.
+        for all. The oldest come first, so that the newest give way where there is no room.
         """
-        short = (each for each in self._short_of_lead() if each.is_reported)
-        near = (each for each in short if each.num_missing <= each.lead + 1)
-        return self._fill(sorted(near, key=lambda each: len(each.guesses)), budget, ())
+        limit = self._device.info.max_num_batched_tokens
+        racers = {each.key for each in self._short_of_lead() if _is_racing(each)}
+        if not racers:
+            return []
+        behind = {each.key for each in self._behind() if each.key not in racers}
+        share = limit // _PROMPT_SHARE if behind else 0
+        left = dict.fromkeys(racers, _Budget(limit - share)) | dict.fromkeys(behind, _Budget(share))
+        rows: list[Row] = []
+        has_room = True
+        for request in self._requests.values():
+            budget = left.get(request.key)
+            is_new = not self._device.num_held_blocks(request)
+            full = len(rows) == self._device.info.max_num_seqs
+            if budget is None or budget.tokens <= 0 or full or (is_new and not has_room):
+                continue
+            if self._reserve(request, request.length, budget.tokens, rows):
+                rows.append(_row(request, budget.tokens))
+                budget.tokens -= rows[-1].num_tokens
+            elif is_new:
+                has_room = False
+        return rows
 
     def _prompt_budget(self, rows: Sequence[Row]) -> int:
         limit = self._device.info.max_num_batched_tokens
@@ -264,10 +291,12 @@ class DraftBook:
 
     def _prompt_rows(self, budget: int, taken: Sequence[Row]) -> list[Row]:
         """Committed tokens whose KV is missing, oldest request first."""
-        behind = (
+        return self._fill(self._behind(), budget, taken)
+
+    def _behind(self) -> list[DraftedRequest]:
+        return [
             each for each in self._requests.values() if each.num_computed < len(each.committed) - 1
-        )
-        return self._fill(behind, budget, taken)
+        ]
 
     def _lead_rows(self, budget: int) -> list[Row]:
         """One more guess for each request that is short of its lead, shortest first."""
@@ -294,6 +323,10 @@ class DraftBook:
             if self._reserve(request, request.length, budget, [*taken, *rows]):
                 rows.append(_row(request, budget))
                 budget -= rows[-1].num_tokens
+            elif not self._device.num_held_blocks(request):
+                # Those who have no room yet get it in their order; to ask for each of them
+                # whenever there is none would cost more than a pass.
+                break
         return rows
 
     # -- KV pool ---------------------------------------------------------------------
@@ -328,6 +361,11 @@ class DraftBook:
                 victims.append(each)
                 short -= held
         return victims if short <= 0 else []
+
+
+def _is_racing(request: DraftedRequest) -> bool:
+    """Whether its guesses are reported and a pass needs few tokens for the next."""
+    return request.is_reported and request.num_missing <= request.lead + 1
 
 
 def _row(request: DraftedRequest, budget: int) -> Row:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
-from minedraft.drafter.source import PLAIN_TERMS, DraftCounters, HeldDraft, RequestTerms
+from minedraft.drafter.source import (
+    PLAIN_TERMS,
+    DraftCounters,
+    HeldDraft,
+    PassTimes,
+    RequestTerms,
+)
 from minedraft.policies.base import DraftState
 from minedraft.transport.candidates import has_all_confidences, is_sound
 from minedraft.transport.messages import Add, Commit, Draft, Drafts, Sampling, Want
@@ -171,7 +177,7 @@ class DrafterClient:
         return DraftState.NONE
 
     def draft_of(self, request_id: str, committed_len: int) -> HeldDraft | None:
-        """The draft that continues the request from `committed_len`, with its answer.
+        """The draft that continues the request from `committed_len`, and when it was made.
 
         A draft for another length or another life of the id is never returned.
         """
@@ -307,7 +313,8 @@ class DrafterClient:
         )
         self.counters.stale_drafts += draft is not None and not fits
         kept = draft if fits and draft is not None else empty
-        followed.held = HeldDraft(draft=kept, origins=(answer,))
+        times = PassTimes(answer.start_ns, answer.end_ns, answer.num_passes)
+        followed.held = HeldDraft(draft=kept, origins=(times,))
         self.counters.drafts += 1
         self.counters.draft_tokens += len(kept.token_ids)
         if kept.token_ids:

@@ -24,10 +24,14 @@ class EmulatedDraftDevice:
     """Runs the inner device, then sleeps until the modelled time of the pass is over.
 
     With an emulated acceptance its guesses take the place of the inner device's.
-    `vocab_size` is the target's.
+    `vocab_size` is the target's; `k` is the number of drafts in a row, after which the target
+    adds a token, and positions begin anew for guesses made ahead.
     """
 
-    def __init__(self, inner: DraftDevice, emulation: Emulation, vocab_size: int) -> None:
+    def __init__(
+        self, inner: DraftDevice, emulation: Emulation, *, vocab_size: int, k: int
+    ) -> None:
+        self._k = k
         self._inner = inner
         self._emulation = emulation
         self._vocab_size = min(vocab_size, inner.info.vocab_size)
@@ -60,7 +64,8 @@ class EmulatedDraftDevice:
 
     def _guess(self, row: Row) -> Guess:
         context = row.request.tokens(max(0, row.end - CONTEXT), row.end)
-        acceptance = self._emulation.acceptance_at(len(row.request.guesses))
+        position = len(row.request.guesses) % (self._k + 1)
+        acceptance = self._emulation.acceptance_at(position)
         return Guess(draft_token(context, row.end, self._vocab_size, acceptance))
 
     def release(self, request: DraftedRequest) -> None:

@@ -88,4 +88,5 @@ class DrafterLoop:
             return self._channel.receive(timeout_s)
         except ProtocolError:
             logger.exception("minedraft drafter: a message is lost")
+            self._book.has_missed_news = True
             return None

@@ -38,7 +38,8 @@ class DraftedRequest:
     is_reported: bool = False
     """Whether its guesses are reported after every pass, unasked."""
     edits: int = 0
-    """Changes with every commit, so that a device knows when to look again."""
+    """Changes with every commit that changes the sequence, so that a device knows when to look
+    again; one that only confirms guesses does not."""
 
     @property
     def key(self) -> str:
@@ -83,7 +84,7 @@ class DraftedRequest:
         self.committed.extend(token_ids)
         self.num_computed = min(self.num_computed, self.length - 1)
         self.num_sent = 0
-        self.edits += 1
+        self.edits += agreed < len(token_ids)
 
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""

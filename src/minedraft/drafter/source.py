@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from minedraft.policies.base import DraftState
-from minedraft.transport.messages import Draft, Drafts, Guesses, Sampling
+from minedraft.transport.messages import Draft, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +23,21 @@ class RequestTerms:
 PLAIN_TERMS = RequestTerms()
 
 
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """When the drafter made some guesses: `num_passes` passes, CLOCK_MONOTONIC ns."""
+
+    start_ns: int
+    end_ns: int
+    num_passes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDraft:
-    """A draft that still holds, and the messages that it came with."""
+    """A draft that still holds, and the passes that made it, each once."""
 
     draft: Draft
-    origins: tuple[Drafts | Guesses, ...]
+    origins: tuple[PassTimes, ...]
 
 
 @dataclass(slots=True, kw_only=True)

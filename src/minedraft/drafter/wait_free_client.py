@@ -14,16 +14,24 @@ from dataclasses import dataclass, field
 from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
-from minedraft.drafter.source import PLAIN_TERMS, DraftCounters, HeldDraft, RequestTerms
+from minedraft.drafter.source import (
+    PLAIN_TERMS,
+    DraftCounters,
+    HeldDraft,
+    PassTimes,
+    RequestTerms,
+)
 from minedraft.policies.base import DraftState
 from minedraft.transport.candidates import has_all_confidences, is_sound
 from minedraft.transport.messages import Add, Candidates, Commit, Draft, Guesses, Sampling
+
+_MOST_REPORTS = 64
 
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
     """`recent` is what was committed from `basis` on, the length that the drafter's last
-    report continued from; `guesses` continue from all of it, and each has its report."""
+    report continued from; `guesses` continue from all of it, and each has its pass."""
 
     version: int
     limit: int
@@ -32,7 +40,7 @@ class _Followed:
     basis: int
     recent: list[int] = field(default_factory=list)
     guesses: list[int] = field(default_factory=list)
-    reports: list[Guesses] = field(default_factory=list)
+    passes: list[PassTimes] = field(default_factory=list)
     candidates: Candidates | None = None
     confidences: list[float] | None = None
 
@@ -47,7 +55,7 @@ class _Followed:
         if self.guesses[:count] == list(token_ids):
             self._hold(
                 self.guesses[count:],
-                self.reports[count:],
+                self.passes[count:],
                 _rest(self.candidates, count, len(self.guesses)),
                 self.confidences and self.confidences[count:],
             )
@@ -55,11 +63,11 @@ class _Followed:
             self.drop()
 
     def take_in(
-        self, draft: Draft, origins: Sequence[Guesses], vocab_size: int | None
+        self, draft: Draft, passes: Sequence[PassTimes], vocab_size: int | None
     ) -> int | None:
         """Follow the drafter's news, if it was right about all that was committed since.
 
-        `origins` are the reports that led to it, one guess each, the newest last. Fewer
+        `passes` are those that led to it, one guess each, the newest last. Fewer
         guesses than are held tell nothing new: the drafter forgot its own, and makes them
         again. Returns how many guesses are new; None if they cannot be true.
         """
@@ -69,21 +77,29 @@ class _Followed:
         if tokens[:count] != self.recent or len(tokens) - count < len(self.guesses):
             return 0
         guesses = tokens[count:]
-        agreed = _num_equal(guesses, self.guesses) if self._is_as_wide(draft) else 0
+        agreed = self._num_known(draft, count)
         news = _part(draft, count + agreed)
         if not is_sound(news, self.sampling, vocab_size) or not has_all_confidences(draft):
             return None
         self._hold(
             guesses,
-            self.reports[:agreed] + _origins(origins, len(news.token_ids)),
+            self.passes[:agreed] + _last(passes, len(news.token_ids)),
             _joined(self.candidates, agreed, news.candidates),
             draft.confidences and draft.confidences[count:],
         )
         return len(news.token_ids)
 
-    def _is_as_wide(self, draft: Draft) -> bool:
-        both = self.candidates, draft.candidates
-        return None in both or len({each.width for each in both if each is not None}) == 1
+    def _num_known(self, draft: Draft, start: int) -> int:
+        """Leading guesses of `draft` from its token `start` on that are held already.
+
+        A drawn token counts only with the same distribution: after its KV was lost, the
+        drafter may draw the same token from another one.
+        """
+        equal = _num_equal(draft.token_ids[start:], self.guesses)
+        for at in range(equal):
+            if _row(draft.candidates, start + at) != _row(self.candidates, at):
+                return at
+        return equal
 
     def drop(self) -> None:
         """Hold no guesses."""
@@ -92,11 +108,11 @@ class _Followed:
     def _hold(
         self,
         guesses: list[int],
-        reports: list[Guesses],
+        passes: list[PassTimes],
         candidates: Candidates | None,
         confidences: list[float] | None,
     ) -> None:
-        self.guesses, self.reports = guesses, reports
+        self.guesses, self.passes = guesses, passes
         self.candidates, self.confidences = candidates, confidences
 
 
@@ -107,7 +123,7 @@ class WaitFreeClient:
     decides are compared with them at once; all equal, and the rest is the next draft. A
     drafter that is behind is neither late nor asked; one that gives no sign of life for
     `hang_timeout_s`, dies or breaks the protocol is lost, as in DrafterClient.
-    Implements: shared design, section 4 (wait-free drafting). Not thread-safe.
+    Not thread-safe.
     """
 
     def __init__(
@@ -209,12 +225,12 @@ class WaitFreeClient:
         tokens = followed.guesses[: followed.limit]
         found = followed.candidates
         candidates = None if found is None else found.part(0, len(tokens))
-        reports = {id(each): each for each in followed.reports[: len(tokens)]}
+        passes = dict.fromkeys(followed.passes[: len(tokens)])
         confidences = followed.confidences and followed.confidences[: len(tokens)]
         version = followed.version
         return HeldDraft(
             draft=Draft(request_id, version, committed_len, tokens, candidates, confidences),
-            origins=tuple(reports.values()),
+            origins=tuple(passes),
         )
 
     # -- what comes back -------------------------------------------------------------
@@ -224,7 +240,11 @@ class WaitFreeClient:
         if not self._link.is_connected and self._link.revive():
             self._followed.clear()
         reports: list[Guesses] = []
-        while self._link.is_connected and (message := self._link.receive(0.0)) is not None:
+        # Not until none is left: a fast drafter would be chased, and the target kept waiting.
+        for _ in range(_MOST_REPORTS):
+            message = self._link.receive(0.0) if self._link.is_connected else None
+            if message is None:
+                break
             if isinstance(message, Guesses):
                 reports.append(message)
             else:
@@ -245,21 +265,21 @@ class WaitFreeClient:
 
     def _accept(self, reports: Sequence[Guesses]) -> None:
         """Take in the newest news of each request; what they replace is not looked at."""
-        newest: dict[tuple[str, int], tuple[Draft, list[Guesses]]] = {}
+        newest: dict[tuple[str, int], tuple[Draft, list[PassTimes]]] = {}
         for report in reports:
+            times = PassTimes(report.start_ns, report.end_ns, report.num_passes)
             for draft in report.drafts:
                 key = draft.request_id, draft.version
-                origins = newest[key][1] if key in newest else []
-                origins.append(report)
-                newest[key] = draft, origins
-        for draft, origins in newest.values():
+                passes = newest[key][1] if key in newest else []
+                passes.append(times)
+                newest[key] = draft, passes
+        for draft, passes in newest.values():
             followed = self._followed.get(draft.request_id)
             news = None
             if followed is not None and _fits(draft, followed):
-                news = followed.take_in(draft, origins, self._vocab_size)
-            if news is None:
-                self.counters.stale_drafts += 1
-            else:
+                news = followed.take_in(draft, passes, self._vocab_size)
+            self.counters.stale_drafts += news is None
+            if news:
                 self.counters.drafts += 1
                 self.counters.draft_tokens += news
                 self._link.proven()
@@ -277,10 +297,10 @@ def _fits(draft: Draft, followed: _Followed) -> bool:
     )
 
 
-def _origins(origins: Sequence[Guesses], count: int) -> list[Guesses]:
-    """The report of each of the newest `count` guesses; of older ones, the oldest there is."""
-    known = list(origins[-count:]) if count else []
-    return [origins[0]] * (count - len(known)) + known
+def _last(passes: Sequence[PassTimes], count: int) -> list[PassTimes]:
+    """The pass of each of the newest `count` guesses; of older ones, the oldest there is."""
+    known = list(passes[-count:]) if count else []
+    return [passes[0]] * (count - len(known)) + known
 
 
 def _part(draft: Draft, start: int) -> Draft:
@@ -293,6 +313,10 @@ def _part(draft: Draft, start: int) -> Draft:
         tokens[start:],
         None if found is None or start >= len(tokens) else found.part(start, len(tokens)),
     )
+
+
+def _row(candidates: Candidates | None, at: int) -> Candidates | None:
+    return None if candidates is None else candidates.part(at, at + 1)
 
 
 def _rest(candidates: Candidates | None, start: int, end: int) -> Candidates | None:

@@ -13,7 +13,9 @@ More layers lower it: 8 layers of width 256 with 4,096 ids gave 0.15 and 0.88.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -220,3 +222,18 @@ def _layer_index(name: str) -> int:
     """Give the layer a weight belongs to; -1 for those outside the layers."""
     parts = name.split(".")
     return int(parts[2]) if parts[1] == "layers" else -1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make two pairs below a folder, made-up-low and made-up-high, each with target and draft."""
+    parser = argparse.ArgumentParser(prog="minedraft.models.made_up", description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="where they go, such as models")
+    folder: Path = parser.parse_args(arguments).folder
+    for name, epsilon in (("low", EPSILON_ACCEPTANCE_LOW), ("high", EPSILON_ACCEPTANCE_HIGH)):
+        pair = make_pair(folder / f"made-up-{name}", epsilon=epsilon)
+        print(pair.target, pair.draft, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

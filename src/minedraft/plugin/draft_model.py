@@ -150,7 +150,7 @@ class VllmDraftDevice:
             block_hasher=self._core.request_block_hasher,
         )
         # Rejected drafts take computed tokens back: a sliding window must keep that many more.
-        shadow.num_in_flight_tokens = MAX_DRAFT_TOKENS
+        shadow.num_in_flight_tokens = 2 * MAX_DRAFT_TOKENS + 1
         cached, num_cached, _ = self._kv.get_computed_blocks(shadow)
         request.num_computed = num_cached
         end = _end_of_reservation(request, num_tokens, chunk)

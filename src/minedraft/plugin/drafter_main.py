@@ -110,7 +110,12 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDev
         with_confidences=config.tetris_extra_tokens > 0,
     )
     if config.emulate is not None:
-        device = EmulatedDraftDevice(device, config.emulate, settings.target_vocab_size)
+        device = EmulatedDraftDevice(
+            device,
+            config.emulate,
+            vocab_size=settings.target_vocab_size,
+            k=config.num_draft_tokens,
+        )
     return device
 
 

@@ -230,6 +230,7 @@ def _all_replicas_are_here(args: EngineArgs) -> bool:
         args.data_parallel_rank is not None,
         args.data_parallel_backend == "ray",
         args.data_parallel_size_local not in (None, args.data_parallel_size),
+        args.nnodes > 1,
     )
     return not any(others)
 
@@ -300,7 +301,8 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
         return config
     allowed = sorted(os.sched_getaffinity(0))
     target = _target_cores(config)
-    drafter = config.drafter.device.cores or _free_cores(allowed, target)
+    num_drafters = args.data_parallel_size
+    drafter = config.drafter.device.cores or _free_cores(allowed, target, num_drafters)
     if target is None:
         target = tuple(core for core in allowed if core not in drafter) or tuple(allowed)
     _check_cores("draft_device", config.drafter.device, drafter, allowed)
@@ -313,7 +315,13 @@ def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig
             "verification well",
             sorted(set(drafter) & set(target)),
         )
-    binding = _binding(target, args.tensor_parallel_size * args.data_parallel_size)
+    if len(drafter) < num_drafters:
+        logger.warning(
+            "minedraft: %d drafters share cores %s: give draft_device a core for each",
+            num_drafters,
+            sorted(drafter),
+        )
+    binding = _binding(config, target, args.tensor_parallel_size * args.data_parallel_size)
     os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = binding
     logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
     device = Device(kind="cpu", cores=tuple(drafter))
@@ -329,16 +337,31 @@ def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
     return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
 
 
-def _binding(cores: tuple[int, ...], num_workers: int) -> str:
-    """vLLM's notation of cores: one group for each worker of each replica."""
+def _binding(config: MineDraftConfig, cores: tuple[int, ...], num_workers: int) -> str:
+    """vLLM's notation of cores: one group for each worker of each replica.
+
+    Groups that the user made stay as they are if they are as many.
+    """
+    given = os.environ.get(_CORES_VARIABLE, "")
+    is_the_users = config.target_cores is None and given != os.environ.get(_OUR_CORES)
+    if is_the_users and given[:1].isdigit() and given.count("|") + 1 == num_workers:
+        return given
     groups = (share_of_cores(cores, rank, num_workers) for rank in range(num_workers))
     return "|".join(",".join(map(str, group)) for group in groups)
 
 
-def _free_cores(allowed: list[int], target: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The last core that the target leaves; all if it leaves none."""
+def _free_cores(
+    allowed: list[int], target: tuple[int, ...] | None, num_drafters: int
+) -> tuple[int, ...]:
+    """The last core that the target leaves, for each drafter; all cores if it leaves none.
+
+    Targets whose cores nobody chose keep half of them at least.
+    """
     free = [core for core in allowed if target is None or core not in target]
-    return (free[-1],) if free else tuple(allowed)
+    if not free:
+        return tuple(allowed)
+    most = len(free) if target is not None else max(1, len(free) // 2)
+    return tuple(free[-min(num_drafters, most) :])
 
 
 def _check_cores(field: str, value: object, cores: tuple[int, ...], allowed: list[int]) -> None:

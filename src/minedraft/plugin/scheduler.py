@@ -23,7 +23,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from minedraft.batching import Batch
-from minedraft.drafter.source import DraftSource
+from minedraft.drafter.source import DraftSource, HeldDraft
 from minedraft.plugin.draft_probs import CANDIDATES
 from minedraft.plugin.engine_config import replica_options
 from minedraft.plugin.lifecycle import open_draft_source
@@ -56,6 +56,7 @@ class MineDraftScheduler(Scheduler):
         self._decoding: dict[str, Request] = {}
         self._in_flight: dict[str, Request] = {}
         self._loose: set[str] = set()
+        self._held: dict[str, HeldDraft] = {}
         self._steps: deque[Step] = deque()
         self._prompts_blocked = False
         self._last_verify_s = 0.0
@@ -184,20 +185,22 @@ class MineDraftScheduler(Scheduler):
         return waiting and room and unpaused and not self._prompts_blocked
 
     def _attach_drafts(self, plan: StepPlan) -> None:
-        drafts = {request_id: self._draft_of(request_id) for request_id in plan.verify}
+        held = {
+            request_id: self._source.draft_of(request_id, self._decoding[request_id].num_tokens)
+            for request_id in plan.verify
+        }
+        self._held = {name: each for name, each in held.items() if each is not None}
         lengths = self._selection.lengths(
-            {name: each.confidences or [0.0] * len(each.token_ids) for name, each in drafts.items()}
+            {name: _confidences(each.draft) for name, each in self._held.items()}
         )
-        for request_id, draft in drafts.items():
+        for request_id in plan.verify:
             request = self._decoding[request_id]
-            tokens = _known_tokens(draft.token_ids[: lengths[request_id]], self._vocab_size)
+            tokens: list[int] = []
+            if request_id in self._held:
+                tokens = self._held[request_id].draft.token_ids[: lengths[request_id]]
+                tokens = _known_tokens(tokens, self._vocab_size)
             tokens = _short_of_min_tokens(tokens, request)
             request.spec_token_ids = self.structured_output_manager.validate_tokens(request, tokens)
-
-    def _draft_of(self, request_id: str) -> Draft:
-        length = self._decoding[request_id].num_tokens
-        found = self._source.draft_of(request_id, length)
-        return Draft(request_id, 0, length, []) if found is None else found.draft
 
     def _hold_back(self, plan: StepPlan) -> None:
         """Keep decoding requests that are not planned, or are in flight, out of this step."""
@@ -226,7 +229,7 @@ class MineDraftScheduler(Scheduler):
         self._in_flight.update(requests)
         step = Step.begin(plan, output, requests, self._decoding)
         if self._tracer is not None:
-            step.note_drafts(self._source)
+            step.note_drafts(self._held)
         step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0
         self._steps.append(step)
         # Last: a send that fails loses the drafter, and every draft with it.
@@ -236,7 +239,7 @@ class MineDraftScheduler(Scheduler):
         """Hand the target's workers what drawn drafts were drawn from."""
         candidates = {}
         for request_id, tokens in output.scheduled_spec_decode_tokens.items():
-            found = self._source.draft_of(request_id, self.requests[request_id].num_tokens)
+            found = self._held.get(request_id)
             if found is not None and found.draft.candidates is not None:
                 candidates[request_id] = found.draft.candidates.part(0, len(tokens))
         if candidates:
@@ -322,6 +325,11 @@ def _has_prompt_left(request: Request) -> bool:
 def _is_decoding(request: Request) -> bool:
     """Whether all tokens but the newest are computed: the prompt is over."""
     return request.status is RequestStatus.RUNNING and not _has_prompt_left(request)
+
+
+def _confidences(draft: Draft) -> list[float]:
+    """Of each draft token; all alike if the drafter did not say."""
+    return draft.confidences or [0.0] * len(draft.token_ids)
 
 
 def _known_tokens(token_ids: list[int], vocab_size: int) -> list[int]:

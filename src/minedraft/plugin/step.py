@@ -13,9 +13,8 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from minedraft.drafter.source import DraftSource
+from minedraft.drafter.source import HeldDraft, PassTimes
 from minedraft.policies import StepPlan
-from minedraft.transport.messages import Drafts, Guesses
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,8 +29,8 @@ class Step:
     decodes: frozenset[str]
     """Requests whose prompt was over."""
     begin_ns: int
-    origins: list[Drafts | Guesses] = field(default_factory=list)
-    """The drafter's answers that the verified drafts came with."""
+    origins: list[PassTimes] = field(default_factory=list)
+    """The drafter's passes that made the verified drafts."""
     wait_ns: int = 0
     """Idle time before this step, spent waiting for drafts."""
     verify_start_ns: int = 0
@@ -58,14 +57,10 @@ class Step:
             begin_ns=time.monotonic_ns(),
         )
 
-    def note_drafts(self, source: DraftSource) -> None:
-        """Note which answers the verified drafts came with; for the trace."""
-        found = (
-            source.draft_of(request_id, self.lengths[request_id])
-            for request_id in self.output.scheduled_spec_decode_tokens
-        )
-        origins = (origin for each in found if each is not None for origin in each.origins)
-        self.origins = list({id(each): each for each in origins}.values())
+    def note_drafts(self, held: Mapping[str, HeldDraft]) -> None:
+        """Note in which passes the verified drafts were made; for the trace."""
+        verified = (held[each] for each in self.output.scheduled_spec_decode_tokens if each in held)
+        self.origins = list(dict.fromkeys(origin for each in verified for origin in each.origins))
 
     def note_output(self, output: Any, committed: dict[str, list[int]]) -> None:
         """Note the target's output; its own clock is used if the worker has one."""

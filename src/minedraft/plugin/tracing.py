@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from vllm.config import VllmConfig
 
 from minedraft.config import MineDraftConfig
-from minedraft.drafter.source import DraftCounters
+from minedraft.drafter.source import DraftCounters, PassTimes
 from minedraft.plugin.step import Step
 from minedraft.policies import Drafting, make_policy
 from minedraft.trace.records import StepMode, StepRecord, TraceHeader
@@ -34,6 +34,8 @@ class StepTracer:
         self._sink = sink
         self._k = num_speculative_tokens
         self._unsplit = _UNSPLIT[drafting]
+        self._passes_overlap = drafting is Drafting.UNASKED
+        self._last_pass_ns = 0
         self._num_steps = 0
 
     def write(self, step: Step, counters: DraftCounters, *, is_last: bool) -> None:
@@ -55,7 +57,7 @@ class StepTracer:
         scheduled = step.output.num_scheduled_tokens
         decode_tokens = sum(scheduled[each] for each in step.decodes)
         proposed, accepted = self._positions(step)
-        origins = step.origins
+        origins = self._origins(step)
         return StepRecord(
             step=self._num_steps,
             mode=self._mode(step, any(proposed)),
@@ -74,8 +76,25 @@ class StepTracer:
             verify_start_ns=step.verify_start_ns,
             verify_end_ns=step.verify_end_ns,
             wait_ns=step.wait_ns,
+            draft_busy_ns=self._busy_ns(origins),
             drafter_losses=counters.losses,
         )
+
+    def _origins(self, step: Step) -> list[PassTimes]:
+        """The passes behind a step's drafts; one that served several steps is the first one's.
+
+        A drafter that is asked answers a step's requests together, and needs no such care.
+        """
+        if not self._passes_overlap:
+            return step.origins
+        new = [each for each in step.origins if each.start_ns > self._last_pass_ns]
+        self._last_pass_ns = max([self._last_pass_ns, *(each.start_ns for each in new)])
+        return new
+
+    def _busy_ns(self, origins: list[PassTimes]) -> int | None:
+        if not self._passes_overlap or not origins:
+            return None
+        return sum(each.end_ns - each.start_ns for each in origins)
 
     def _mode(self, step: Step, has_drafts: bool) -> StepMode:
         if has_drafts:

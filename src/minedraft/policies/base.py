@@ -104,6 +104,17 @@ def pending(states: States) -> tuple[str, ...]:
     return tuple(each for each, state in states.items() if state is DraftState.PENDING)
 
 
+def run_all(states: States, *, busy: bool) -> StepPlan:
+    """Everyone at once; nobody while others decode, so that newcomers join the rest."""
+    decoding = busy and DraftState.IN_FLIGHT in states.values()
+    return StepPlan(verify=() if decoding else runnable(states), batch_sizes=(len(states), 0))
+
+
+def draft_together(states: States) -> list[tuple[str, ...]]:
+    """Everyone, as soon as nobody holds or awaits drafts."""
+    return [tuple(states)] if is_draftable(states) else []
+
+
 def verify_together(states: States) -> StepPlan:
     """All requests in one step, once no drafts are awaited; until then those without drafts."""
     awaited, sizes = pending(states), (len(states), 0)

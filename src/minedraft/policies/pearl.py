@@ -1,16 +1,16 @@
 """Drafting goes on during verification: the baseline PEARL, for a batch of requests.
 
 While the target verifies, the drafter guesses the token that the target will add, and k
-more. A request whose guesses are all right has its next drafts at once; those that missed
-are waited for.
-Implements: PEARL (arXiv:2408.11850), post-verify; its pre-verify is the plain part of the
-same rule: what was guessed before the verdict counts only if the verdict agrees.
+more. A request whose guesses were all right needs no pass for its next drafts; those that
+missed are waited for.
+Implements: PEARL (arXiv:2408.11850), post-verify. Its pre-verify (the first draft token is
+verified while the others are drafted) is not here: in a batch, requests that missed wait.
 """
 
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import Drafting, States, StepPlan, is_draftable, verify_together
+from minedraft.policies.base import Drafting, States, StepPlan, draft_together, verify_together
 
 
 class PearlPolicy:
@@ -31,5 +31,5 @@ class PearlPolicy:
         return verify_together(states)
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:
-        """Everyone, as soon as nobody holds or awaits drafts."""
-        return [tuple(states)] if is_draftable(states) else []
+        """See draft_together."""
+        return draft_together(states)

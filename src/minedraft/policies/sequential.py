@@ -6,7 +6,7 @@ Implements: arXiv:2603.18016, T_SD = R (t + V) / f(t); its baseline.
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import Drafting, States, StepPlan, is_draftable, verify_together
+from minedraft.policies.base import Drafting, States, StepPlan, draft_together, verify_together
 
 
 class SequentialPolicy:
@@ -27,5 +27,5 @@ class SequentialPolicy:
         return verify_together(states)
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:
-        """Everyone, as soon as nobody holds or awaits drafts."""
-        return [tuple(states)] if is_draftable(states) else []
+        """See draft_together."""
+        return draft_together(states)

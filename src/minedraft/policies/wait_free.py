@@ -2,13 +2,12 @@
 
 A request with k drafts, with fewer, or with none (then it decodes plainly) is in every
 step; nothing waits but the drafter, which is always ahead on its own guesses.
-Implements: shared design, section 4.
 """
 
 from __future__ import annotations
 
 from minedraft.batching import Batch
-from minedraft.policies.base import Drafting, DraftState, States, StepPlan, runnable
+from minedraft.policies.base import Drafting, States, StepPlan, run_all
 
 
 class WaitFreePolicy:
@@ -25,10 +24,8 @@ class WaitFreePolicy:
         """Nothing to forget."""
 
     def select(self, states: States, *, busy: bool) -> StepPlan:
-        """Everyone at once; nobody while others decode, so that newcomers join the rest."""
-        decoding = busy and DraftState.IN_FLIGHT in states.values()
-        verify = () if decoding else runnable(states)
-        return StepPlan(verify=verify, batch_sizes=(len(states), 0))
+        """See run_all."""
+        return run_all(states, busy=busy)
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:
         """None: nobody is asked."""

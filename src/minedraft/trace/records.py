@@ -62,5 +62,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     verify_end_ns: int
     wait_ns: int
     """How long the scheduler waited for drafts, with nothing else to run."""
+    draft_busy_ns: int | None = None
+    """Time in passes between draft_start_ns and draft_end_ns; None: all of it."""
     drafter_losses: int = 0
     """How often the drafter was lost (dead, hung or confused) so far."""

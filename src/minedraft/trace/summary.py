@@ -133,6 +133,8 @@ def _verify_ns(step: StepRecord) -> int:
 def _draft_ns(step: StepRecord) -> int:
     if step.draft_start_ns is None or step.draft_end_ns is None:
         return 0
+    if step.draft_busy_ns is not None:
+        return step.draft_busy_ns
     return step.draft_end_ns - step.draft_start_ns
 
 
