@@ -14,8 +14,8 @@ from pathlib import Path
 from minedraft.bench import markdown
 from minedraft.bench.estimates import Estimate, Method, choose_method, estimate, estimate_ratio
 from minedraft.bench.results import Result, ResultsFolder
-from minedraft.bench.spec import RunSpec
-from minedraft.bench.study import Setting, group_by_setting
+from minedraft.bench.spec import MODES, RunSpec
+from minedraft.bench.study import Setting, group_by_setting, varying_fields
 from minedraft.bench.tables import flatten
 from minedraft.errors import ConfigError
 
@@ -100,7 +100,8 @@ def compare(
 
 def render_comparison(comparison: Comparison, before: str, after: str) -> str:
     """The comparison as Markdown."""
-    labels = _labels([each.setting for each in comparison.changes])
+    varying = varying_fields([each.setting for each in comparison.changes])
+    labels = ["mode", *(path for path in varying if path != "mode")]
     head = [*labels, "device", "figure", "before", "after", "after / before", "n", "verdict"]
     rows = [
         [
@@ -136,9 +137,13 @@ def _load(path: Path) -> list[Setting]:
     return sorted(group_by_setting(runs, results), key=_sort_key)
 
 
-def _sort_key(setting: Setting) -> str:
-    # By what the settings are, since file names are hashes.
-    return repr(sorted(flatten(setting.spec.to_full_mapping()).items()))
+def _sort_key(setting: Setting) -> tuple[int, list[tuple[str, float, str]]]:
+    # By what the settings are, since file names are hashes; 8 in flight comes before 16.
+    values = sorted(flatten(setting.spec.to_full_mapping()).items())
+    numbers = (int, float)
+    return MODES.index(setting.spec.mode), [
+        (path, value if isinstance(value, numbers) else 0.0, repr(value)) for path, value in values
+    ]
 
 
 def _change(old: Setting, new: Setting, figure: str, method: Method) -> Change | None:
@@ -183,10 +188,3 @@ def _versions(old: list[Setting], new: list[Setting]) -> Iterable[tuple[str, str
 
 def _version(results: list[Result], name: str) -> str:
     return ", ".join(sorted({each.provenance.versions.get(name, "none") for each in results}))
-
-
-def _labels(specs: Sequence[RunSpec]) -> list[str]:
-    """Fields that differ between settings, the mode first."""
-    paths = dict.fromkeys(path for spec in specs for path in flatten(spec.to_full_mapping()))
-    differ = [path for path in paths if len({repr(spec.value(path)) for spec in specs}) > 1]
-    return ["mode", *(path for path in differ if path != "mode")]

@@ -90,6 +90,8 @@ def _state(study: Study, method: Method) -> list[str]:
         ]
     if study.strangers:
         lines += ["", f"{study.strangers} results in the folder are not in the plan: not shown."]
+    if not have_matplotlib():
+        lines += ["", "No plots: matplotlib is missing (minedraft[plot])."]
     for failure in study.failures:
         spec, error = RunSpec.from_mapping(failure.run), failure.error.splitlines()[0]
         lines += ["", f"Failed: {describe(spec)}: {error}"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from minedraft.bench.experiment import ReportPlan
 from minedraft.bench.results import Failure, Result, ResultsFolder
@@ -132,23 +131,20 @@ def group_by_setting(runs: Sequence[RunSpec], results: Mapping[str, Result]) -> 
         yield Setting(spec=spec, by_repeat=dict(sorted(by_repeat.items())))
 
 
+def varying_fields(specs: Sequence[RunSpec]) -> list[str]:
+    """Dotted names of what differs between those of `specs` whose mode uses it."""
+    paths = dict.fromkeys(path for spec in specs for path in flatten(spec.to_full_mapping()))
+    return [
+        path
+        for path in paths
+        # A table that only some have is told by what is in it.
+        if not any(other.startswith(f"{path}.") for other in paths)
+        and len({repr(spec.value(path)) for spec in specs if not spec.ignores(path)}) > 1
+    ]
+
+
 def _labels(report: ReportPlan, specs: Sequence[RunSpec]) -> tuple[str, ...]:
     """The plan's rows, then what else differs, then the series."""
-    paths: dict[str, None] = {}
-    for spec in specs:
-        paths.update(dict.fromkeys(flatten(spec.to_full_mapping())))
-    differ = [path for path in paths if len(_values(specs, path)) > 1]
-    return (
-        *report.rows,
-        *(path for path in differ if path not in (*report.rows, report.series)),
-        report.series,
-    )
-
-
-def _values(specs: Sequence[RunSpec], path: str) -> set[str]:
-    """Different values of a field, among the specs whose mode uses it."""
-    return {_key(spec.value(path)) for spec in specs if not spec.ignores(path)}
-
-
-def _key(value: Any) -> str:
-    return repr(value)
+    named = (*report.rows, report.series)
+    others = (path for path in varying_fields(specs) if path not in named)
+    return (*report.rows, *others, report.series)
