@@ -249,6 +249,7 @@ def test_quick_has_every_mode() -> None:
     experiment = Experiment.from_toml(ROOT / "experiments" / "quick.toml", quick=True)
     assert [(run.mode, run.max_num_seqs) for run in experiment.runs] == [
         *((mode, 8) for mode in MODES),
+        ("sequential", 16),
         ("two-batch", 16),
     ]
     assert all(run.emulate is not None for run in experiment.runs)

@@ -118,6 +118,7 @@ def _draw_lines(axes: Axes, lines: dict[str, Points]) -> None:
                 capsize=3,
                 label=name,
             )
+    axes.set_xticks(sorted({x for points in lines.values() for x, _ in points if x is not None}))
     axes.legend(frameon=False, fontsize=9)
 
 
