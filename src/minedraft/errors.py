@@ -5,7 +5,8 @@
     MineDraftError
     ├── ConfigError (also a ValueError)   bad option, refused combination, unfit model
     ├── ProtocolError                     a message that cannot be read or is of another version
-    └── DrafterError                      the drafter did not start, answer or stay alive
+    ├── DrafterError                      the drafter did not start, answer or stay alive
+    └── BenchError                        a benchmark's run that failed
 """
 
 from __future__ import annotations
@@ -30,3 +31,7 @@ class ProtocolError(MineDraftError):
 
 class DrafterError(MineDraftError):
     """The drafter process did not start, does not answer, or died."""
+
+
+class BenchError(MineDraftError):
+    """One run of a benchmark failed; the others can go on."""

@@ -1,4 +1,4 @@
-"""Benchmarks: what is asked, when it is asked, and what the answers' times mean.
+"""Benchmarks: experiments from TOML files, results with provenance, reports and comparisons.
 
-Owns the public names of the package; it starts no engine.
+Owns nothing itself, the modules do; engines are run by ``minedraft.plugin.bench_worker``.
 """
