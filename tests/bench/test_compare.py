@@ -37,15 +37,15 @@ def _fill(path: Path, name: str, values: list[float], mode: str = "pearl", **opt
 @pytest.mark.parametrize(
     ("figure", "before", "after", "verdict"),
     [
-        ("tokens_per_s", [100.0, 102.0], [90.0, 91.0], Verdict.WORSE),
-        ("tokens_per_s", [100.0, 102.0], [110.0, 111.0], Verdict.BETTER),
-        ("tokens_per_s", [100.0, 102.0], [101.0, 103.0], Verdict.UNCLEAR),
+        ("output_tokens_per_s", [100.0, 102.0], [90.0, 91.0], Verdict.WORSE),
+        ("output_tokens_per_s", [100.0, 102.0], [110.0, 111.0], Verdict.BETTER),
+        ("output_tokens_per_s", [100.0, 102.0], [101.0, 103.0], Verdict.UNCLEAR),
         ("ttft_ms", [100.0, 102.0], [90.0, 91.0], Verdict.BETTER),
         ("ttft_ms", [100.0, 102.0], [110.0, 111.0], Verdict.WORSE),
-        ("tokens_per_s", [100.0], [96.0], Verdict.UNCLEAR),
-        ("tokens_per_s", [100.0], [95.0], Verdict.WORSE),
-        ("tokens_per_s", [100.0], [105.0, 106.0], Verdict.BETTER),
-        ("tokens_per_s", [100.0], [0.0], Verdict.UNCLEAR),
+        ("output_tokens_per_s", [100.0], [96.0], Verdict.UNCLEAR),
+        ("output_tokens_per_s", [100.0], [95.0], Verdict.WORSE),
+        ("output_tokens_per_s", [100.0], [105.0, 106.0], Verdict.BETTER),
+        ("output_tokens_per_s", [100.0], [0.0], Verdict.UNCLEAR),
     ],
 )
 def test_verdicts(
@@ -59,10 +59,12 @@ def test_verdicts(
 
 def test_the_page(tmp_path: Path) -> None:
     runs = [make_run("none"), make_run("pearl", emulate=EMULATE), make_run("two-batch")]
-    fill(tmp_path / "a", [(run, {"tokens_per_s": 100.0, "ttft_ms": 5.0}) for run in runs[:2]])
-    newer = [(run, {"tokens_per_s": 80.0}) for run in runs]
+    fill(
+        tmp_path / "a", [(run, {"output_tokens_per_s": 100.0, "ttft_ms": 5.0}) for run in runs[:2]]
+    )
+    newer = [(run, {"output_tokens_per_s": 80.0}) for run in runs]
     fill(tmp_path / "b", newer, provenance=NEWER)
-    comparison = compare(tmp_path / "a", tmp_path / "b", ["tokens_per_s", "ttft_ms"], Ends())
+    comparison = compare(tmp_path / "a", tmp_path / "b", ["output_tokens_per_s", "ttft_ms"], Ends())
     text = render_comparison(comparison, "a", "b")
     dash = "–"  # noqa: RUF001
     assert text.splitlines() == [
@@ -71,8 +73,8 @@ def test_the_page(tmp_path: Path) -> None:
         "| mode | emulate.target.fixed_ms | device "
         "| figure | before | after | after / before | n | verdict |",
         "| " + " | ".join(["---"] * 9) + " |",
-        f"| none | {dash} | real | tokens_per_s | 100 | 80 | 0.800 | 1, 1 | **worse** |",
-        "| pearl | 30 | emulated | tokens_per_s | 100 | 80 | 0.800 | 1, 1 | **worse** |",
+        f"| none | {dash} | real | output_tokens_per_s | 100 | 80 | 0.800 | 1, 1 | **worse** |",
+        "| pearl | 30 | emulated | output_tokens_per_s | 100 | 80 | 0.800 | 1, 1 | **worse** |",
         "",
         "Medians over repeats; 95 % intervals: least to greatest, of logarithms. Worse or better: "
         "the interval leaves out 1; without an interval, a change of 5% or more.",
@@ -108,7 +110,14 @@ def test_times_are_better_small(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tokens_per_s", "tokens_per_s_per_device", "acceptance_rate", "steps", "goodput"]
+    "name",
+    [
+        "output_tokens_per_s",
+        "output_tokens_per_s_per_device",
+        "verification_success_rate",
+        "steps",
+        "goodput",
+    ],
 )
 def test_all_else_is_better_great(name: str) -> None:
     assert not less_is_better(name)

@@ -16,7 +16,11 @@ from minedraft.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = 'name = "e"\n'
-BASE = HEAD + '[base]\ntarget = "T"\ndraft = "D"\ndataset = {path = "p"}\nmode = "two-batch"\n'
+BASE = (
+    HEAD
+    + '[base]\ntarget = "T"\ndraft = "D"\nmode = "two-batch"\n'
+    + 'dataset = {name = "jsonl", path = "p"}\n'
+)
 EMULATE = "emulate = {target = {fixed_ms = 30}, draft = {fixed_ms = 5, per_token_ms = 0}}\n"
 
 
@@ -32,10 +36,10 @@ def test_identity_is_pinned() -> None:
         "mode": "two-batch",
         "target": "T",
         "draft": "D",
-        "dataset": {"path": "p.jsonl"},
+        "dataset": {"name": "jsonl", "path": "p.jsonl"},
     }
     assert make_run().identity == (
-        "2d7cd1961aae998cc05c899d3a7130edcb6e67d22015123963f9ecbbacf8a5b9"
+        "b48787fe677f189a2226ff4726d10eb2dd61fa6764c32839d2e0e6c9b1600697"
     )
 
 
@@ -73,21 +77,23 @@ def test_what_a_mode_ignores_is_no_part_of_its_run() -> None:
     assert plain.to_mapping() == {
         "mode": "none",
         "target": "T",
-        "dataset": {"path": "p.jsonl"},
+        "dataset": {"name": "jsonl", "path": "p.jsonl"},
         "emulate": {"target": {"fixed_ms": 30.0}, "draft": {"fixed_ms": 0.0}},
     }
     assert plain.value("num_speculative_tokens") is None
     assert plain.value("emulate.draft.fixed_ms") is None
     assert plain.value("emulate.target.fixed_ms") == 30.0
-    own = make_run("vllm-sd", num_speculative_tokens=7, draft_device="cpu:1", tetris={"budget": 3})
+    own = make_run(
+        "vllm-sd", num_speculative_tokens=7, draft_device="cpu:1", tetris={"extra_tokens": 3}
+    )
     assert (own.num_speculative_tokens, own.draft_device, own.tetris) == (7, None, None)
 
 
 def test_another_mode_keeps_the_rest() -> None:
-    run = make_run(max_num_seqs=16, load={"in_flight": 16, "kind": "closed"})
+    run = make_run(max_num_seqs=16, load={"in_flight": 16, "kind": "closed-loop"})
     half = run.in_mode("sequential", max_num_seqs=8)
     assert (half.mode, half.max_num_seqs) == ("sequential", 8)
-    assert half.load == {"in_flight": 8, "kind": "closed"}
+    assert half.load == {"in_flight": 8, "kind": "closed-loop"}
     assert run.in_mode("sequential").load == run.load
     with pytest.raises(ConfigError, match="mode 'sequential' drafts"):
         run.in_mode("none").in_mode("sequential")
@@ -108,7 +114,7 @@ def test_grids_are_products_and_are_chained(tmp_path: Path) -> None:
         "repeats = 2\n"
         + BASE
         + '[[grid]]\nmode = ["sequential", "two-batch"]\nnum_speculative_tokens = [2, 3]\n'
-        "[[grid]]\nmax_num_seqs = [16]\nload.in_flight = [16]\n",
+        '[[grid]]\nmax_num_seqs = [16]\nload.kind = ["closed-loop"]\nload.in_flight = [16]\n',
     )
     assert [
         (run.mode, run.num_speculative_tokens, run.max_num_seqs, dict(run.load), run.repeat)
@@ -116,10 +122,10 @@ def test_grids_are_products_and_are_chained(tmp_path: Path) -> None:
     ] == [
         *(("sequential", 2, 8, {}, 0), ("sequential", 3, 8, {}, 0)),
         *(("two-batch", 2, 8, {}, 0), ("two-batch", 3, 8, {}, 0)),
-        ("two-batch", 4, 16, {"in_flight": 16}, 0),
+        ("two-batch", 4, 16, {"kind": "closed-loop", "in_flight": 16}, 0),
         *(("sequential", 2, 8, {}, 1), ("sequential", 3, 8, {}, 1)),
         *(("two-batch", 2, 8, {}, 1), ("two-batch", 3, 8, {}, 1)),
-        ("two-batch", 4, 16, {"in_flight": 16}, 1),
+        ("two-batch", 4, 16, {"kind": "closed-loop", "in_flight": 16}, 1),
     ]
 
 
@@ -154,12 +160,12 @@ def test_quick_overrides_base_and_grid(tmp_path: Path) -> None:
         "repeats = 3\n"
         + BASE
         + '[[grid]]\nmode = ["none", "two-batch", "pearl"]\nmax_num_seqs = [8, 16]\n'
-        '[quick]\nrepeats = 1\nmode = ["none", "pearl"]\nmax_num_seqs = 2\ndataset.limit = 4\n'
+        '[quick]\nrepeats = 1\nmode = ["none", "pearl"]\nmax_num_seqs = 2\ndataset.count = 4\n'
     )
     assert len(_read(tmp_path, text).runs) == 18
     quick = _read(tmp_path, text, quick=True)
     assert quick.name == "e-quick"
-    dataset = {"path": "p", "limit": 4}
+    dataset = {"name": "jsonl", "path": "p", "count": 4}
     assert [(run.mode, run.max_num_seqs, run.dataset) for run in quick.runs] == [
         ("none", 2, dataset),
         ("pearl", 2, dataset),
@@ -253,4 +259,4 @@ def test_quick_has_every_mode() -> None:
         ("two-batch", 16),
     ]
     assert all(run.emulate is not None for run in experiment.runs)
-    assert {run.dataset["limit"] for run in experiment.runs} == {4}
+    assert {run.dataset["count"] for run in experiment.runs} == {4}

@@ -23,7 +23,7 @@ from minedraft.bench.report import render, write_report
 from minedraft.bench.study import load_study
 from minedraft.errors import ConfigError
 
-PLAN = ReportPlan(rows=("max_num_seqs",), figures=("tokens_per_s",), baseline="sequential")
+PLAN = ReportPlan(rows=("max_num_seqs",), figures=("output_tokens_per_s",), baseline="sequential")
 COMMAND = ["minedraft", "bench", "report", "my results"]
 
 
@@ -43,7 +43,7 @@ def _speeds(mode: str, speeds: list[float], devices: int = 2, **fields):
     return [
         (
             make_run(mode, repeat=repeat, **fields),
-            {"tokens_per_s": speed, "tokens_per_s_per_device": speed / devices},
+            {"output_tokens_per_s": speed, "output_tokens_per_s_per_device": speed / devices},
         )
         for repeat, speed in enumerate(speeds)
     ]
@@ -65,7 +65,7 @@ def test_a_table_has_medians_intervals_and_paired_ratios(tmp_path: Path) -> None
     ]
     fill(tmp_path, figures, report=PLAN)
     text = _render(tmp_path)
-    assert _section(text, "tokens_per_s") == [
+    assert _section(text, "output_tokens_per_s") == [
         "| max_num_seqs | mode | device | median | 95 % | n | ratio to sequential |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         "| 8 | sequential | real | 100 | 50 to 200 | 3 | – |",  # noqa: RUF001
@@ -85,17 +85,25 @@ def test_a_table_has_medians_intervals_and_paired_ratios(tmp_path: Path) -> None
 def test_a_pair_needs_both_repeats(tmp_path: Path) -> None:
     figures = [*_speeds("sequential", [100.0]), *_speeds("two-batch", [150.0, 999.0])]
     fill(tmp_path, figures, report=PLAN)
-    row = _section(_render(tmp_path), "tokens_per_s")[3]
+    row = _section(_render(tmp_path), "output_tokens_per_s")[3]
     assert row == "| 8 | two-batch | real | 574.5 | 150 to 999 | 2 | 1.500 |"
 
 
 def test_both_conventions_side_by_side(tmp_path: Path) -> None:
-    load = {"load": {"in_flight": 16}}
+    load = {"load": {"kind": "closed-loop", "in_flight": 16}}
     figures = [
-        *_speeds("sequential", [100.0], max_num_seqs=8, load={"in_flight": 8}),
+        *_speeds(
+            "sequential", [100.0], max_num_seqs=8, load={"kind": "closed-loop", "in_flight": 8}
+        ),
         *_speeds("sequential", [160.0], max_num_seqs=16, **load),
         *_speeds("two-batch", [180.0], devices=3, max_num_seqs=16, **load),
-        *_speeds("pearl", [120.0], devices=3, max_num_seqs=8, load={"in_flight": 8}),
+        *_speeds(
+            "pearl",
+            [120.0],
+            devices=3,
+            max_num_seqs=8,
+            load={"kind": "closed-loop", "in_flight": 8},
+        ),
     ]
     fill(tmp_path, figures, report=PLAN)
     lines = _section(_render(tmp_path), "Both conventions")
@@ -103,8 +111,8 @@ def test_both_conventions_side_by_side(tmp_path: Path) -> None:
     # two-batch: 8 in each batch, so 180/100; with 16 in flight (180/3)/(160/2).
     assert lines[4:8] == [
         "| max_num_seqs | load.in_flight | mode | device "
-        "| paper's: tokens_per_s, same requests per batch, one more device "
-        "| fair: tokens_per_s_per_device, same requests in flight |",
+        "| paper's: output_tokens_per_s, same requests per batch, one more device "
+        "| fair: output_tokens_per_s_per_device, same requests in flight |",
         "| --- | --- | --- | --- | --- | --- |",
         "| 16 | 16 | two-batch | real | 1.800 | 0.750 |",
         "| 8 | 8 | pearl | real | 1.200 | 0.800 |",
@@ -113,12 +121,12 @@ def test_both_conventions_side_by_side(tmp_path: Path) -> None:
 
 def test_one_repeat_is_said_and_emulated_results_are_labelled(tmp_path: Path) -> None:
     figures = [*_speeds("none", [90.0], emulate=EMULATE), *_speeds("pearl", [80.0])]
-    fill(tmp_path, figures, report=ReportPlan(figures=("tokens_per_s", "nothing")))
+    fill(tmp_path, figures, report=ReportPlan(figures=("output_tokens_per_s", "nothing")))
     text = _render(tmp_path)
     assert "Each setting was run once: there are no intervals." in text
     assert "**Emulated**: times of device passes are modelled" in text
     # Settings that differ only in what the plan does not name are told apart all the same.
-    assert _section(text, "tokens_per_s")[2:4] == [
+    assert _section(text, "output_tokens_per_s")[2:4] == [
         "| 30 | none | emulated | 90 | – | 1 |",  # noqa: RUF001
         "| – | pearl | real | 80 | – | 1 |",  # noqa: RUF001
     ]
@@ -128,7 +136,7 @@ def test_one_repeat_is_said_and_emulated_results_are_labelled(tmp_path: Path) ->
 
 def test_missing_failed_and_strange_runs_are_told(tmp_path: Path) -> None:
     kept, failed, gone = make_run(), make_run("pearl"), make_run("none")
-    folder = fill(tmp_path, [(kept, {"tokens_per_s": 1.0}), (gone, {})])
+    folder = fill(tmp_path, [(kept, {"output_tokens_per_s": 1.0}), (gone, {})])
     folder.write_failure(failed, PROVENANCE, "minedraft: it broke\nlog")
     plan = folder.plan()
     runs = [kept.to_mapping(), failed.to_mapping()]
@@ -145,7 +153,7 @@ def test_an_empty_folder_has_a_report(tmp_path: Path) -> None:
     fill(tmp_path, [], missing=[make_run()], report=PLAN)
     text = _render(tmp_path)
     assert "0 of 1 runs have a result." in text
-    assert _section(text, "tokens_per_s") == ["No result has this figure."]
+    assert _section(text, "output_tokens_per_s") == ["No result has this figure."]
 
 
 def test_figures_that_are_text(tmp_path: Path) -> None:
@@ -162,7 +170,7 @@ def test_equal_outputs_are_counted(tmp_path: Path) -> None:
 
 
 def test_provenance_and_commands(tmp_path: Path) -> None:
-    fill(tmp_path, [(make_run(), {"tokens_per_s": 1.0})])
+    fill(tmp_path, [(make_run(), {"output_tokens_per_s": 1.0})])
     assert _section(_render(tmp_path), "Where the results come from") == [
         "- versions: minedraft 1.0; vllm 0.32.0",
         "- commit: abc123",
@@ -191,10 +199,12 @@ def test_files_are_written_and_the_same_every_time(tmp_path: Path) -> None:
     fill(tmp_path / "r", figures, report=PLAN)
     out = tmp_path / "out" / "page.md"
     report = write_report(tmp_path / "r", out, COMMAND)
-    assert report.plots == {"tokens_per_s": tmp_path / "out" / "page-tokens_per_s.png"}
+    assert report.plots == {
+        "output_tokens_per_s": tmp_path / "out" / "page-output_tokens_per_s.png"
+    }
     first = {path.name: path.read_bytes() for path in out.parent.iterdir()}
-    assert set(first) == {"page.md", "page-tokens_per_s.png"}
-    assert b"![tokens_per_s](page-tokens_per_s.png)" in first["page.md"]
+    assert set(first) == {"page.md", "page-output_tokens_per_s.png"}
+    assert b"![output_tokens_per_s](page-output_tokens_per_s.png)" in first["page.md"]
     write_report(tmp_path / "r", out, COMMAND)
     assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == first
 
@@ -203,13 +213,13 @@ def test_without_matplotlib_there_are_no_plots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("minedraft.bench.report.have_matplotlib", lambda: False)
-    fill(tmp_path, [(make_run(), {"tokens_per_s": 1.0})])
+    fill(tmp_path, [(make_run(), {"output_tokens_per_s": 1.0})])
     assert write_report(tmp_path, tmp_path / "report.md", COMMAND).plots == {}
     assert "minedraft[plot]" in (tmp_path / "report.md").read_text()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, [(make_run(), {"tokens_per_s": 1.0})])
+    fill(tmp_path, [(make_run(), {"output_tokens_per_s": 1.0})])
     with pytest.raises(ConfigError, match="cannot write"):
         write_report(tmp_path, tmp_path / "experiment.json" / "x.md", COMMAND)
 
@@ -223,12 +233,12 @@ def test_lines_of_a_plot(tmp_path: Path) -> None:
     fill(tmp_path, figures, report=ReportPlan(rows=("num_speculative_tokens",)))
     study = load_study(tmp_path)
     assert x_axis(study) == "num_speculative_tokens"
-    lines = lines_of(study, "tokens_per_s", x_axis(study), Ends())
+    lines = lines_of(study, "output_tokens_per_s", x_axis(study), Ends())
     assert {name: [(x, found.middle) for x, found in points] for name, points in lines.items()} == {
         "none": [(None, 5.0)],
         "pearl": [(2, 7.0), (3, 8.0)],
     }
-    assert draw_figure(study, "tokens_per_s", Ends(), tmp_path / "a.png")
+    assert draw_figure(study, "output_tokens_per_s", Ends(), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert not draw_figure(study, "nothing", Ends(), tmp_path / "b.png")
     assert not (tmp_path / "b.png").exists()
@@ -238,7 +248,7 @@ def test_bars_where_nothing_is_a_number(tmp_path: Path) -> None:
     fill(tmp_path, [*_speeds("none", [5.0, 6.0]), *_speeds("pearl", [8.0, 7.0])])
     study = load_study(tmp_path)
     assert x_axis(study) is None
-    assert draw_figure(study, "tokens_per_s", Ends(), tmp_path / "a.png")
+    assert draw_figure(study, "output_tokens_per_s", Ends(), tmp_path / "a.png")
 
 
 def test_estimates() -> None:

@@ -17,7 +17,7 @@ from minedraft.errors import ConfigError
 def test_a_result_holds_run_provenance_and_outcome(tmp_path: Path) -> None:
     run = make_run(num_speculative_tokens=2, repeat=1)
     outcome = RunOutcome(
-        figures={"tokens_per_s": 12.5, "note": "text", "ttft_ms": None},
+        figures={"output_tokens_per_s": 12.5, "note": "text", "ttft_ms": None},
         requests=[{"id": "a", "tokens": 3}],
         tokens_sha256="t",
         steps_sha256="s",

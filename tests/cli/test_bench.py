@@ -22,7 +22,7 @@ name = "tiny"
 [base]
 target = "T"
 draft = "D"
-dataset = {path = "p"}
+dataset = {name = "jsonl", path = "p"}
 [[grid]]
 mode = ["none", "two-batch"]
 [quick]
@@ -48,7 +48,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunSpec, float]]:
         runs.append((spec, self.limit_s))
         if spec.seed == 1:
             raise BenchError("minedraft: it broke")
-        return RunOutcome(figures={"tokens_per_s": 10.0})
+        return RunOutcome(figures={"output_tokens_per_s": 10.0})
 
     monkeypatch.setattr(WorkerProcess, "run", fake)
     monkeypatch.setattr("minedraft.cli.bench.require_vllm", lambda: None)
@@ -123,11 +123,11 @@ def test_what_cannot_work_is_refused_before_anything_runs(
 
 
 def test_report_names_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(tmp_path / "r", [(make_run(), {"tokens_per_s": 1.0})])
+    fill(tmp_path / "r", [(make_run(), {"output_tokens_per_s": 1.0})])
     assert main(["bench", "report", str(tmp_path / "r")]) == 0
     assert capsys.readouterr().out.splitlines() == [
         str(tmp_path / "r" / "report.md"),
-        str(tmp_path / "r" / "report-tokens_per_s.png"),
+        str(tmp_path / "r" / "report-output_tokens_per_s.png"),
     ]
     assert main(["bench", "report", str(tmp_path / "r"), "--out", str(tmp_path / "o.md")]) == 0
     text = (tmp_path / "o.md").read_text()
@@ -143,10 +143,10 @@ def test_report_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_compare_returns_one_if_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    fill(Path(a), [(make_run(), {"tokens_per_s": 10.0, "ttft_ms": 5.0})])
-    fill(Path(b), [(make_run(), {"tokens_per_s": 8.0, "ttft_ms": 5.0})])
+    fill(Path(a), [(make_run(), {"output_tokens_per_s": 10.0, "ttft_ms": 5.0})])
+    fill(Path(b), [(make_run(), {"output_tokens_per_s": 8.0, "ttft_ms": 5.0})])
     assert main(["bench", "compare", a, b]) == 1
-    row = "| two-batch | real | tokens_per_s | 10 | 8 | 0.800 | 1, 1 | **worse** |"
+    row = "| two-batch | real | output_tokens_per_s | 10 | 8 | 0.800 | 1, 1 | **worse** |"
     assert row in capsys.readouterr().out
     assert main(["bench", "compare", a, b, "--figure", "ttft_ms"]) == 0
     assert main(["bench", "compare", a, str(tmp_path / "c")]) == 2
@@ -155,7 +155,7 @@ def test_compare_returns_one_if_worse(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_compare_shows_the_figures_of_the_first_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(tmp_path / "a", [(make_run(), {"tokens_per_s": 10.0})])
+    fill(tmp_path / "a", [(make_run(), {"output_tokens_per_s": 10.0})])
     path = tmp_path / "a" / "experiment.json"
     plan = json.loads(path.read_text())
     path.write_text(json.dumps({**plan, "report": {"figures": ["other"]}}))

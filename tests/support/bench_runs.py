@@ -32,7 +32,12 @@ Figures = Mapping[str, float | str | None]
 
 def make_run(mode: str = "two-batch", **changes: Any) -> RunSpec:
     """A run from a few fields; the rest is filled in."""
-    table = {"mode": mode, "target": "T", "draft": "D", "dataset": {"path": "p.jsonl"}}
+    table = {
+        "mode": mode,
+        "target": "T",
+        "draft": "D",
+        "dataset": {"name": "jsonl", "path": "p.jsonl"},
+    }
     return RunSpec.from_mapping({**table, **changes})
 
 

@@ -41,13 +41,13 @@ class ReportPlan:
     """Fields that label a table's rows; the first that is a number is the x axis of plots."""
     series: str = "mode"
     """Field whose values are a plot's lines."""
-    figures: tuple[str, ...] = ("tokens_per_s",)
+    figures: tuple[str, ...] = ("output_tokens_per_s",)
     """A table and a plot for each."""
     baseline: str | None = None
     """Mode that ratios are to; None: no ratios."""
-    throughput: str = "tokens_per_s"
+    throughput: str = "output_tokens_per_s"
     """Figure compared at equal requests per batch, the drafter's device not counted."""
-    per_device: str = "tokens_per_s_per_device"
+    per_device: str = "output_tokens_per_s_per_device"
     """Figure compared at equal requests in flight."""
 
     def __post_init__(self) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Self
 
+from minedraft.bench.datasets import DatasetSpec
+from minedraft.bench.load import LoadSpec
 from minedraft.bench.tables import look_up, plain_table
 from minedraft.config import DTYPES, MAX_DRAFT_TOKENS
 from minedraft.devices import Device, parse_cores
@@ -106,10 +108,10 @@ class RunSpec:
             Device.parse(self.draft_device)
 
     def _check_tables(self) -> None:
-        plain_table("dataset", self.dataset)
-        plain_table("load", self.load)
+        DatasetSpec.from_mapping(plain_table("dataset", self.dataset))
+        LoadSpec.from_mapping(plain_table("load", self.load))
         if self.tetris is not None:
-            plain_table("tetris", self.tetris)
+            self._check_tetris(plain_table("tetris", self.tetris))
         if self.emulate is not None:
             Emulation.from_mapping(self.emulate)
         for name in plain_table("engine", self.engine):
@@ -118,6 +120,12 @@ class RunSpec:
                     f"minedraft: engine.{name} = {self.engine[name]!r} is not allowed; "
                     "the run has a field of its own for it"
                 )
+
+    def _check_tetris(self, options: Mapping[str, Any]) -> None:
+        refuse_unknown("tetris", options, ("extra_tokens", "capacity", "min_requests"))
+        check_int("tetris.extra_tokens", options.get("extra_tokens"), 1, MAX_DRAFT_TOKENS)
+        check_int("tetris.capacity", options.get("capacity"), 1, optional=True)
+        check_int("tetris.min_requests", options.get("min_requests", 1), 1)
 
     @classmethod
     def from_mapping(cls, options: object) -> Self:
@@ -207,6 +215,9 @@ class RunSpec:
         }
         if self.emulate is not None and self.ignores("emulate.draft"):
             defaults["emulate"] = {**self.emulate, "draft": _NO_DRAFT_PASS}
+            if self.emulate.get("acceptance"):
+                # The text is emulated still: it is the same whatever is accepted.
+                defaults["emulate"]["acceptance"] = [1.0]
         return replace(self, **defaults)
 
 
@@ -218,7 +229,12 @@ def read_emulation(value: object) -> dict[str, Any]:
     """
     by_file = isinstance(value, str)
     model = Emulation.from_toml(value) if by_file else Emulation.from_mapping(value)  # type: ignore[arg-type]
-    return {role: _latency_table(getattr(model, role)) for role in ("target", "draft")}
+    tables: dict[str, Any] = {
+        role: _latency_table(getattr(model, role)) for role in ("target", "draft")
+    }
+    if model.acceptance:
+        tables["acceptance"] = list(model.acceptance)
+    return tables
 
 
 def _latency_table(model: LatencyModel) -> dict[str, float]:

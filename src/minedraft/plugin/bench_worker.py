@@ -88,7 +88,7 @@ def measure(spec: RunSpec) -> RunOutcome:
         requests=[msgspec.to_builtins(each) for each in answered.times],
         tokens_sha256=_hash_tokens(answered),
         steps_sha256=_hash_course(steps) if steps else None,
-        versions={name: found for name in _PACKAGES if (found := _version(name))},
+        versions={name: each for name in _PACKAGES if (each := _version(name))},
         devices=[f"{role}: {count}" for role, count in devices.items()],
     )
 
