@@ -253,10 +253,9 @@ def test_experiments_of_the_tree_are_read(path: Path, quick: bool) -> None:
 
 def test_quick_has_every_mode() -> None:
     experiment = Experiment.from_toml(ROOT / "experiments" / "quick.toml", quick=True)
-    assert [(run.mode, run.max_num_seqs) for run in experiment.runs] == [
-        *((mode, 8) for mode in MODES),
-        ("sequential", 16),
-        ("two-batch", 16),
-    ]
-    assert all(run.emulate is not None for run in experiment.runs)
+    emulated = [run for run in experiment.runs if run.emulate is not None]
+    real = [run for run in experiment.runs if run.emulate is None]
+    assert {run.mode for run in emulated} == set(MODES) - {"vllm-sd"}
+    assert {run.mode for run in emulated if run.max_num_seqs == 16} == {"sequential", "two-batch"}
+    assert [run.mode for run in real] == list(MODES)
     assert {run.dataset["count"] for run in experiment.runs} == {4}

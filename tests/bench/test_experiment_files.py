@@ -43,7 +43,7 @@ def test_the_name_is_the_files(path: Path) -> None:
 
 def test_quick_is_smaller(path: Path) -> None:
     whole, quick = Experiment.from_toml(path), Experiment.from_toml(path, quick=True)
-    assert len(quick.runs) < len(whole.runs)
+    assert len(quick.runs) <= len(whole.runs)
     assert len(quick.runs) <= MOST_QUICK_RUNS
     assert _output_tokens(quick) < _output_tokens(whole) / 5
 
