@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from engines import draft_options
-from minedraft.trace import read_trace
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -115,30 +114,3 @@ def test_vllm_bench_serve(
     figures = json.loads(result.read_text())
     assert figures["completed"] == 2 * concurrency
     assert figures.get("failed", 0) == 0
-
-
-def test_replicas_each_with_a_drafter(pairs: dict[str, Any], tmp_path: Path) -> None:
-    openai = pytest.importorskip("openai")
-    options = draft_options(pairs["high"], trace=str(tmp_path / "trace.jsonl"))
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    command = [str(_BIN / "minedraft"), "serve", str(pairs["high"].target), *flags, *_ENGINE]
-    with _server([*command, "--data-parallel-size", "2"], _free_port()) as url:
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
-        model = client.models.list().data[0].id
-
-        def ask(index: int) -> str:
-            done = client.completions.create(
-                model=model,
-                prompt=f"request {index % 4}",
-                max_tokens=40,
-                temperature=0,
-                extra_body={"ignore_eos": True},
-            )
-            return str(done.choices[0].text)
-
-        alone = [ask(index) for index in range(4)]
-        with ThreadPoolExecutor(8) as pool:
-            assert list(pool.map(ask, range(16))) == alone * 4
-    for name in ("trace.jsonl", "trace.1.jsonl"):
-        _, steps = read_trace(tmp_path / name)
-        assert sum(sum(step.accepted_per_position) for step in steps) > 20, name

@@ -23,9 +23,11 @@ def fork_engines() -> None:
     import vllm.v1.executor.multiproc_executor
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
-    def check_and_fork(*args: Any, **kwargs: Any) -> None:
-        check(*args, **kwargs)
-        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    def check_and_fork(vllm_config: Any) -> None:
+        check(vllm_config)
+        # Workers that talk to each other were seen to break when they were forked.
+        if vllm_config.parallel_config.tensor_parallel_size == 1:
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     check_and_fork.forks = True  # type: ignore[attr-defined]
     CpuPlatform.check_and_update_config = staticmethod(check_and_fork)

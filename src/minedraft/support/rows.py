@@ -209,7 +209,7 @@ _PARALLEL = (
     _works(
         "Parallelism",
         "data parallel",
-        _SERVER + "test_replicas_each_with_a_drafter",
+        "tests/plugin/test_replicas.py::test_each_has_a_drafter",
         "dense models, all replicas on one machine, each with a drafter of its own",
     ),
     _refused("Parallelism", "data parallel by Ray or an outer load balancer", _ARGUMENTS),
