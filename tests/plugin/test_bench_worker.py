@@ -12,6 +12,7 @@ import pytest
 
 from minedraft.bench.message import RunOutcome, decode_outcome, encode_request
 from minedraft.bench.spec import RunSpec
+from minedraft.errors import ConfigError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -58,47 +59,30 @@ def _run(spec: RunSpec, folder: Path) -> RunOutcome:
     return decode_outcome(output.read_bytes())
 
 
-def test_an_emulated_run_has_every_figure(
-    pairs: dict[str, Any], prompts: Path, tmp_path: Path
-) -> None:
-    emulate = {
-        "target": {"fixed_ms": 12.0, "per_token_ms": 0.1},
-        "draft": {"fixed_ms": 2.0},
-        "acceptance": [0.8],
-    }
-    spec = _spec(pairs["high"], prompts, mode="wait-free", emulate=emulate)
-    outcome = _run(spec, tmp_path)
-    figures = outcome.figures
+EMULATE = {"target": {"fixed_ms": 12.0, "per_token_ms": 0.1}, "draft": {"fixed_ms": 2.0}}
+
+
+def test_two_runs_of_one_workload(pairs: dict[str, Any], prompts: Path, tmp_path: Path) -> None:
+    """Wait-free on an emulated device, and vLLM's own drafting in real time: the same tokens."""
+    emulated = _run(_spec(pairs["high"], prompts, mode="wait-free", emulate=EMULATE), tmp_path)
+    figures = emulated.figures
     assert figures["num_completed"] == COUNT
     assert figures["num_output_tokens"] == COUNT * TOKENS
     assert float(figures["verification_success_rate"] or 0) > 0.5
     assert float(figures["verify_ms"] or 0) >= 12.0
     assert float(figures["ttft_ms_p99"] or 0) >= float(figures["ttft_ms_median"] or 0) > 0
-    assert len(outcome.requests) == COUNT
-    assert outcome.steps_sha256 is not None
-    assert outcome.versions["minedraft"]
-
-
-def test_vllms_own_drafting_gives_the_tokens_of_plain_decoding(
-    pairs: dict[str, Any], prompts: Path, tmp_path: Path
-) -> None:
+    assert len(emulated.requests) == COUNT
+    assert emulated.steps_sha256 is not None
+    assert emulated.versions["minedraft"]
     own = _run(_spec(pairs["high"], prompts, mode="vllm-sd"), tmp_path)
-    plain = _run(_spec(pairs["high"], prompts, mode="none"), tmp_path)
-    assert own.tokens_sha256 == plain.tokens_sha256
+    assert own.tokens_sha256 == emulated.tokens_sha256
     assert float(own.figures["verification_success_rate"] or 0) > 0.5
-    assert plain.figures["verification_success_rate"] is None
+    assert own.steps_sha256 is None
 
 
 def test_what_a_run_cannot_be_is_said(pairs: dict[str, Any], prompts: Path, tmp_path: Path) -> None:
-    emulate = {"target": {"fixed_ms": 1.0}, "draft": {"fixed_ms": 1.0}}
-    spec = _spec(pairs["high"], prompts, mode="vllm-sd", emulate=emulate)
-    done = subprocess.run(
-        [sys.executable, "-m", "minedraft.plugin.bench_worker"],
-        input=encode_request(spec, tmp_path / "x.json"),
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "vLLM's own drafter cannot be emulated" in done.stderr
+    from minedraft.plugin.bench_engine import engine_arguments
+
+    spec = _spec(pairs["high"], prompts, mode="vllm-sd", emulate=EMULATE)
+    with pytest.raises(ConfigError, match="vLLM's own drafter cannot be emulated"):
+        engine_arguments(spec, tmp_path / "trace.jsonl")
