@@ -18,6 +18,7 @@ import pytest
 from engines import Engine, draft_options, random_prompts, running_engine
 from minedraft.trace import StepRecord, read_trace
 from processes import MARK, marked
+from quick_start import spawned_engines
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -110,7 +111,10 @@ def faults(
 ) -> Iterator[Faults]:
     trace = tmp_path_factory.mktemp("trace") / "two-batch.jsonl"
     options = draft_options(pairs["high"], draft_reply_timeout_s=_BLOCKED_S, draft_hang_timeout_s=4)
-    with running_engine(pairs["high"].target, trace, mode="two-batch", **options) as engine:
+    with (
+        spawned_engines(),
+        running_engine(pairs["high"].target, trace, mode="two-batch", **options) as engine,
+    ):
         yield Faults(engine, mark)
 
 
