@@ -18,6 +18,7 @@ from minedraft.bench.message import RunOutcome, decode_outcome, encode_request
 from minedraft.bench.results import ResultsFolder
 from minedraft.bench.spec import RunSpec
 from minedraft.errors import BenchError
+from minedraft.openmp import preload_value
 
 WORKER = (sys.executable, "-m", "minedraft.plugin.bench_worker")
 _LOG_LINES = 15
@@ -59,6 +60,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
+            env=_environment(),
             start_new_session=True,
         )
         try:
@@ -68,6 +70,12 @@ class WorkerProcess:
         finally:
             _end_group(process)
         return f"exited {process.returncode}" if process.returncode else None
+
+
+def _environment() -> dict[str, str]:
+    """This process's, and the library that a worker on a CPU would start itself again for."""
+    value = preload_value()
+    return dict(os.environ) if value is None else {**os.environ, "LD_PRELOAD": value}
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

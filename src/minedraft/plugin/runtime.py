@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from pathlib import Path
 
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
@@ -16,10 +15,10 @@ from vllm.platforms import current_platform
 
 from minedraft.config import DrafterConfig
 from minedraft.devices import parse_cores
+from minedraft.openmp import preload_value
 
 logger = logging.getLogger(__name__)
 
-_OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
 _CPU_KV_CACHE_BYTES = 2 * 2**30
 
 
@@ -29,11 +28,10 @@ def preload_openmp() -> None:
     vLLM's CPU worker binds its threads through it; the loader reads LD_PRELOAD only when a
     process starts. Does nothing where it is loaded already, or on another platform.
     """
-    loaded = os.environ.get("LD_PRELOAD", "")
-    unusable = any(mark in str(_OPENMP) for mark in " :")
-    if not current_platform.is_cpu() or "libiomp" in loaded or unusable or not _OPENMP.exists():
+    value = preload_value()
+    if not current_platform.is_cpu() or value is None:
         return
-    os.environ["LD_PRELOAD"] = f"{_OPENMP}:{loaded}" if loaded else str(_OPENMP)
+    os.environ["LD_PRELOAD"] = value
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
