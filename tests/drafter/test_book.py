@@ -605,3 +605,26 @@ def test_it_goes_on_speaking_for_requests_that_it_lost(toy_device: Any) -> None:
     book.apply(Update(commits=[Commit("a", 1, 5, [4])]), 0)  # the one before was lost
     assert len(book) == 0
     assert book.is_expected_to_speak
+
+
+def test_a_prompt_beyond_the_context_is_left_alone_beside_a_race(
+    toy_device: Any, toy_greedy: Greedy, serve: Serve
+) -> None:
+    """The device asserts that nothing is fed beyond its context."""
+    device = toy_device(max_model_len=20)
+    reports = serve(DraftBook(device), device, [_race("long", _prompt(30)), _race("a", _prompt(5))])
+    assert _guesses(reports, "a")[-1] == toy_greedy(_prompt(5), LEAD)
+    assert device.holders == {"a@1"}
+
+
+def test_one_without_room_keeps_nobody_from_guessing_ahead(toy_device: Any, serve: Serve) -> None:
+    device = toy_device(num_kv_blocks=6, block_size=4)
+    book = DraftBook(device)
+    (answer,) = serve(book, device, [_add("a", _prompt(6)), _want("a", lead=K + 1)])
+    assert _tokens(answer)["a"]
+    device.passes.clear()
+    serve(book, device, [_add("b", _prompt(24, 1)), _want("b", ticket=2, lead=K + 1)])
+    serve(
+        book, device, [Update(commits=[Commit("a", 1, 6, [49])]), _want("a", ticket=3, lead=K + 1)]
+    )
+    assert max(end for each in device.passes for _, end in each.values()) >= 7 + 2 * K

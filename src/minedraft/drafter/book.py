@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minedraft.drafter.device import DraftDevice, Guess, Row
@@ -34,6 +34,8 @@ class _Ticket:
 
 @dataclass(slots=True)
 class _Budget:
+    """Tokens of a pass that some requests have left together."""
+
     tokens: int
 
 
@@ -270,20 +272,8 @@ class DraftBook:
         behind = {each.key for each in self._behind() if each.key not in racers}
         share = limit // _PROMPT_SHARE if behind else 0
         left = dict.fromkeys(racers, _Budget(limit - share)) | dict.fromkeys(behind, _Budget(share))
-        rows: list[Row] = []
-        has_room = True
-        for request in self._requests.values():
-            budget = left.get(request.key)
-            is_new = not self._device.num_held_blocks(request)
-            full = len(rows) == self._device.info.max_num_seqs
-            if budget is None or budget.tokens <= 0 or full or (is_new and not has_room):
-                continue
-            if self._reserve(request, request.length, budget.tokens, rows):
-                rows.append(_row(request, budget.tokens))
-                budget.tokens -= rows[-1].num_tokens
-            elif is_new:
-                has_room = False
-        return rows
+        known = (each for each in self._requests.values() if each.key in left)
+        return self._fill(((each, left[each.key]) for each in known), ())
 
     def _prompt_budget(self, rows: Sequence[Row]) -> int:
         limit = self._device.info.max_num_batched_tokens
@@ -291,7 +281,7 @@ class DraftBook:
 
     def _prompt_rows(self, budget: int, taken: Sequence[Row]) -> list[Row]:
         """Committed tokens whose KV is missing, oldest request first."""
-        return self._fill(self._behind(), budget, taken)
+        return self._fill(_sharing(budget, self._behind()), taken)
 
     def _behind(self) -> list[DraftedRequest]:
         return [
@@ -301,7 +291,7 @@ class DraftBook:
     def _lead_rows(self, budget: int) -> list[Row]:
         """One more guess for each request that is short of its lead, shortest first."""
         short = sorted(self._short_of_lead(), key=lambda each: len(each.guesses))
-        return self._fill(short, budget, ())
+        return self._fill(_sharing(budget, short), ())
 
     def _short_of_lead(self) -> list[DraftedRequest]:
         return [
@@ -311,22 +301,26 @@ class DraftBook:
         ]
 
     def _fill(
-        self, requests: Iterable[DraftedRequest], budget: int, taken: Sequence[Row]
+        self, requests: Iterable[tuple[DraftedRequest, _Budget]], taken: Sequence[Row]
     ) -> list[Row]:
+        """The next tokens of each request, as far as its budget reaches and there is room."""
         rows: list[Row] = []
         seen = {row.request.key for row in taken}
-        for request in requests:
-            if budget <= 0 or len(taken) + len(rows) >= self._device.info.max_num_seqs:
+        has_room = True
+        for request, budget in requests:
+            if len(taken) + len(rows) >= self._device.info.max_num_seqs:
                 break
-            if request.key in seen or self._room(request) <= 0:
+            is_new = not self._device.num_held_blocks(request)
+            is_out = request.key in seen or self._room(request) <= 0 or (is_new and not has_room)
+            if is_out or budget.tokens <= 0:
                 continue
-            if self._reserve(request, request.length, budget, [*taken, *rows]):
-                rows.append(_row(request, budget))
-                budget -= rows[-1].num_tokens
-            elif not self._device.num_held_blocks(request):
+            if self._reserve(request, request.length, budget.tokens, [*taken, *rows]):
+                rows.append(_row(request, budget.tokens))
+                budget.tokens -= rows[-1].num_tokens
+            elif is_new:
                 # Those who have no room yet get it in their order; to ask for each of them
                 # whenever there is none would cost more than a pass.
-                break
+                has_room = False
         return rows
 
     # -- KV pool ---------------------------------------------------------------------
@@ -361,6 +355,14 @@ class DraftBook:
                 victims.append(each)
                 short -= held
         return victims if short <= 0 else []
+
+
+def _sharing(
+    tokens: int, requests: Iterable[DraftedRequest]
+) -> Iterator[tuple[DraftedRequest, _Budget]]:
+    """Each request with the one budget of them all."""
+    budget = _Budget(tokens)
+    return ((each, budget) for each in requests)
 
 
 def _is_racing(request: DraftedRequest) -> bool:
