@@ -6,6 +6,7 @@ no block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minedraft.transport.messages import Candidates, Sampling
@@ -70,12 +71,7 @@ class DraftedRequest:
         """
         if not token_ids:
             return
-        agreed = 0
-        while (
-            agreed < min(len(token_ids), len(self.guesses))
-            and token_ids[agreed] == self.guesses[agreed]
-        ):
-            agreed += 1
+        agreed = num_equal(token_ids, self.guesses)
         if agreed < len(token_ids):
             self.num_computed = min(self.num_computed, len(self.committed) + agreed)
         kept = agreed if agreed == len(token_ids) else len(self.guesses)
@@ -111,3 +107,9 @@ class DraftedRequest:
             return None
         ids, probs = (b"".join(each) for each in zip(*rows, strict=True))
         return Candidates(len(ids) // (4 * len(rows)), ids, probs)
+
+
+def num_equal(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many leading tokens of two sequences are equal."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

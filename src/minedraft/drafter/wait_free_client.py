@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
+from minedraft.drafter.request import num_equal
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import (
     PLAIN_TERMS,
@@ -95,7 +96,7 @@ class _Followed:
         A drawn token counts only with the same distribution: after its KV was lost, the
         drafter may draw the same token from another one.
         """
-        equal = _num_equal(draft.token_ids[start:], self.guesses)
+        equal = num_equal(draft.token_ids[start:], self.guesses)
         for at in range(equal):
             if _row(draft.candidates, start + at) != _row(self.candidates, at):
                 return at
@@ -223,8 +224,7 @@ class WaitFreeClient:
         if followed is None or not followed.guesses or followed.committed_len != committed_len:
             return None
         tokens = followed.guesses[: followed.limit]
-        found = followed.candidates
-        candidates = None if found is None else found.part(0, len(tokens))
+        candidates = _rest(followed.candidates, 0, len(tokens))
         passes = dict.fromkeys(followed.passes[: len(tokens)])
         confidences = followed.confidences and followed.confidences[: len(tokens)]
         version = followed.version
@@ -305,13 +305,13 @@ def _last(passes: Sequence[PassTimes], count: int) -> list[PassTimes]:
 
 def _part(draft: Draft, start: int) -> Draft:
     """What `draft` says from its token `start` on."""
-    tokens, found = draft.token_ids, draft.candidates
+    tokens = draft.token_ids
     return Draft(
         draft.request_id,
         draft.version,
         draft.committed_len + start,
         tokens[start:],
-        None if found is None or start >= len(tokens) else found.part(start, len(tokens)),
+        _rest(draft.candidates, start, len(tokens)),
     )
 
 
@@ -330,8 +330,3 @@ def _joined(held: Candidates | None, count: int, news: Candidates | None) -> Can
     if head is None or news is None:
         return head or news
     return Candidates(head.width, head.token_ids + news.token_ids, head.probs + news.probs)
-
-
-def _num_equal(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
