@@ -29,9 +29,9 @@ class LatencyModel:
         for field in fields(self):
             check_number(f"emulate.{field.name}", getattr(self, field.name), 0.0, 60_000.0)
 
-    def pass_ms(self, num_tokens: int, num_requests: int, num_kv_tokens: int = 0) -> float:
+    def pass_ms(self, num_tokens: float, num_requests: float, num_kv_tokens: float = 0) -> float:
         """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
-        together have `num_kv_tokens` tokens in the KV cache after it."""
+        together have `num_kv_tokens` tokens in the KV cache after it; sizes may be means."""
         return (
             self.fixed_ms
             + self.per_token_ms * num_tokens

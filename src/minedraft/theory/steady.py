@@ -1,0 +1,230 @@
+"""Closed forms of a steady load: what each mode brings with so many requests in flight.
+
+Owns one formula a mode; chains of draft tokens are `acceptance`'s and `lead`'s, the times
+PairTimes'. They hold where decoding requests alone are in flight, all the time, with times
+that do not vary: prompts, arrivals, full KV pools and faults are the simulator's.
+
+With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides:
+
+    none         m / (V(m, m) + O)
+    sequential   m b(k) / (t(m) + V(m, m(k+1)) + O)
+    two-batch    m b(k) / (2 max(t(m/2), V(m/2, (m/2)(k+1)) + O)),  from two requests on
+    pearl        m b(k) / (t(missed) + V(m, m(k+1)) + O)
+    wait-free    m E[tokens of a lead] / (V(m, m + drafts) + O)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from minedraft.errors import ConfigError
+from minedraft.theory.acceptance import Acceptance
+from minedraft.theory.lead import Lead, lead_of
+from minedraft.theory.times import PairTimes
+from minedraft.validation import check_int, check_number
+
+MAX_DRAFT_TOKENS = 64
+"""Beyond it `best_k` does not look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A pair under a steady load."""
+
+    times: PairTimes
+    acceptance: Acceptance
+    in_flight: int
+    """Decoding requests, both batches together."""
+    overhead_ms: float = 0.0
+    """O: of each step of the target, hidden behind nothing."""
+
+    def __post_init__(self) -> None:
+        check_int("in_flight", self.in_flight, 1)
+        check_number("overhead_ms", self.overhead_ms, 0.0)
+
+    def step_ms(self, num_requests: float, num_drafts: float) -> float:
+        """V + O of a step that verifies `num_drafts` draft tokens in all."""
+        return self.times.verify_ms(num_requests, num_requests + num_drafts) + self.overhead_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """What a mode brings per round, in which every request is verified once."""
+
+    round_ms: float
+    tokens_per_round: float
+    """Of one request."""
+    in_flight: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens of all requests."""
+        return self.in_flight * self.tokens_per_round * 1e3 / self.round_ms
+
+    @property
+    def ms_per_token(self) -> float:
+        """Mean latency of a token of one request (TPOT)."""
+        return self.round_ms / self.tokens_per_round
+
+    def tokens_per_s_per_device(self, num_devices: int) -> float:
+        """Throughput over the devices of target and drafter together."""
+        check_int("num_devices", num_devices, 1)
+        return self.tokens_per_s / num_devices
+
+
+class ClosedForm(Protocol):
+    """The formula of one mode."""
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """What k draft tokens a request bring; k = 0 drafts nothing.
+
+        Raises:
+            ConfigError: k is not from 0 to MAX_DRAFT_TOKENS, or the formula's assumptions
+                do not hold for this load.
+        """
+        ...
+
+
+class NoneForm:
+    """Plain decoding; k is not used."""
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """See ClosedForm."""
+        return _round(load, load.step_ms(load.in_flight, 0), 1.0)
+
+
+class SequentialForm:
+    """Draft for everyone, then verify everyone."""
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """See ClosedForm."""
+        _check_k(k)
+        draft_ms = k * load.times.draft_pass_ms(load.in_flight)
+        verify_ms = load.step_ms(load.in_flight, load.in_flight * k)
+        return _round(load, draft_ms + verify_ms, load.acceptance.expected_tokens(k))
+
+
+class TwoBatchForm:
+    """Verify one half while the other is drafted; a single request is drafted in turn.
+
+    With an odd number the halves differ by one request, and each side of the alternation has
+    one half of either size.
+    """
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """See ClosedForm."""
+        _check_k(k)
+        if load.in_flight == 1 or k == 0:
+            return SequentialForm().steady(load, k)
+        larger = (load.in_flight + 1) // 2
+        halves = (larger, load.in_flight - larger)
+        draft_ms = [k * load.times.draft_pass_ms(each) for each in halves]
+        verify_ms = [load.step_ms(each, each * k) for each in halves]
+        # One half is drafted while the other is verified, and then the other way round.
+        round_ms = max(draft_ms[0], verify_ms[1]) + max(draft_ms[1], verify_ms[0])
+        return _round(load, round_ms, load.acceptance.expected_tokens(k))
+
+
+class PearlForm:
+    """Everyone is verified with k drafts; those who were not guessed right are waited for.
+
+    Holds if a step leaves the drafter time for k + 1 passes, so that a request that hits has
+    all its drafts at once.
+    """
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """See ClosedForm."""
+        _check_k(k)
+        if k == 0:
+            return NoneForm().steady(load, 0)
+        step_ms = load.step_ms(load.in_flight, load.in_flight * k)
+        lead_ms = (k + 1) * load.times.draft_pass_ms(load.in_flight)
+        if lead_ms > step_ms:
+            raise ConfigError(
+                f"minedraft: pearl has no closed form here: {k + 1} draft passes take "
+                f"{lead_ms:.3g} ms and a step {step_ms:.3g} ms; allowed: passes that fit a step"
+            )
+        missed = 1.0 - load.acceptance.survival(k + 1)
+        wait_ms = k * _mean_over_missed(load, missed)
+        return _round(load, wait_ms + step_ms, load.acceptance.expected_tokens(k))
+
+
+class WaitFreeForm:
+    """Everyone is verified with what is there.
+
+    The drafter's passes in a step are rounded down to whole ones, so that the form is a lower
+    bound where they do not fit exactly.
+    """
+
+    def steady(self, load: Load, k: int) -> Steady:
+        """See ClosedForm."""
+        _check_k(k)
+        if k == 0:
+            return NoneForm().steady(load, 0)
+        passes = 0
+        # More passes make for more drafts and so for a longer step: up to the first number
+        # of passes that its own step leaves no time to exceed.
+        while passes < 2 * k + 1 and self._fits(load, k, passes + 1):
+            passes += 1
+        lead = lead_of(load.acceptance, k, passes)
+        return _round(load, _lead_ms(load, lead), lead.tokens_per_step)
+
+    def _fits(self, load: Load, k: int, passes: int) -> bool:
+        step_ms = _lead_ms(load, lead_of(load.acceptance, k, passes))
+        return passes * load.times.draft_pass_ms(load.in_flight) <= step_ms
+
+
+CLOSED_FORMS: Mapping[str, ClosedForm] = {
+    "none": NoneForm(),
+    "sequential": SequentialForm(),
+    "two-batch": TwoBatchForm(),
+    "pearl": PearlForm(),
+    "wait-free": WaitFreeForm(),
+}
+"""By mode."""
+
+
+def best_k(form: ClosedForm, load: Load, highest: int = 16) -> tuple[int, Steady]:
+    """The k from 1 to `highest` with the most tokens per second, and what it brings.
+
+    A k whose assumptions do not hold is passed over.
+
+    Raises:
+        ConfigError: `highest` is out of range, or no k has a closed form.
+    """
+    check_int("highest", highest, 1, MAX_DRAFT_TOKENS)
+    found: list[tuple[int, Steady]] = []
+    refused: ConfigError | None = None
+    for k in range(1, highest + 1):
+        try:
+            found.append((k, form.steady(load, k)))
+        except ConfigError as error:
+            refused = error
+    if not found:
+        assert refused is not None
+        raise refused
+    return max(found, key=lambda each: each[1].tokens_per_s)
+
+
+def _round(load: Load, round_ms: float, tokens: float) -> Steady:
+    if not round_ms > 0:
+        raise ConfigError.bad_value("step time in ms", round_ms, "a time above 0")
+    return Steady(round_ms=round_ms, tokens_per_round=tokens, in_flight=load.in_flight)
+
+
+def _lead_ms(load: Load, lead: Lead) -> float:
+    return load.step_ms(load.in_flight, load.in_flight * lead.drafts_per_step)
+
+
+def _mean_over_missed(load: Load, missed: float) -> float:
+    """Mean time of a draft pass for those of m requests that missed, each with the same chance."""
+    m = load.in_flight
+    chances = (math.comb(m, n) * missed**n * (1 - missed) ** (m - n) for n in range(m + 1))
+    return math.fsum(chance * load.times.draft_pass_ms(n) for n, chance in enumerate(chances) if n)
+
+
+def _check_k(k: int) -> None:
+    check_int("k", k, 0, MAX_DRAFT_TOKENS)
