@@ -62,9 +62,9 @@ def test_forms_written_out() -> None:
     assert none.round_ms == pytest.approx(30 + 1.6 + 1)
     assert none.tokens_per_s == pytest.approx(16e3 / 32.6)
     verify_ms = 30 + 16 * 3 * 0.1 + 1
-    assert sequential.round_ms == pytest.approx(2 * (5 + 0.8) + verify_ms)
+    assert sequential.round_ms == pytest.approx((5 + 0.8 * 1.25) + (5 + 0.8) + verify_ms)
     assert sequential.tokens_per_round == pytest.approx(tokens)
-    assert two.round_ms == pytest.approx(2 * max(2 * (5 + 0.4), 30 + 8 * 3 * 0.1 + 1))
+    assert two.round_ms == pytest.approx(2 * (30 + 8 * 3 * 0.1))
     assert two.ms_per_token == pytest.approx(two.round_ms / tokens)
     nobody_missed = 0.125**16
     wait_ms = 2 * (5 * (1 - nobody_missed) + 0.05 * 16 * (1 - 0.125))
@@ -75,9 +75,19 @@ def test_forms_written_out() -> None:
     assert free.tokens_per_s_per_device(2) == pytest.approx(free.tokens_per_s / 2)
 
 
+def test_overhead_counts_where_a_halfs_own_way_round_is_the_longest() -> None:
+    # t = V = 20: nothing is left to hide O behind.
+    even = _load(verify=(20.0, 0.0), draft=(10.0, 0.0), in_flight=2, overhead_ms=3.0)
+    assert steady_of("two-batch", even, 2).round_ms == pytest.approx(43.0)
+    short = _load(verify=(20.0, 0.0), draft=(5.0, 0.0), in_flight=2, overhead_ms=3.0)
+    assert steady_of("two-batch", short, 2).round_ms == pytest.approx(40.0)
+    long = _load(verify=(20.0, 0.0), draft=(15.0, 0.0), in_flight=2, overhead_ms=3.0)
+    assert steady_of("two-batch", long, 2).round_ms == pytest.approx(60.0)
+
+
 def test_odd_numbers_alternate_between_unequal_halves() -> None:
     load = _load(verify=(10.0, 1.0), draft=(4.0, 1.0), in_flight=5)
-    expected = max(4 + 3, 10 + 2 * 2) + max(4 + 2, 10 + 3 * 2)
+    expected = max(4 + 3 * 1.86, 10 + 2 * 2) + max(4 + 2 * 1.86, 10 + 3 * 2)
     assert steady_of("two-batch", load, 1).round_ms == pytest.approx(expected)
 
 
@@ -136,7 +146,7 @@ def test_pearl_without_time_for_its_lead_is_refused() -> None:
 
 def test_break_even_is_where_both_are_equal() -> None:
     # One round of 32 takes 4 (5 + 1.6) f + 110 ms, two of 16 take 2 max(4 (5 + 0.8) f, 70).
-    load = _load(verify=(30.0, 0.5), in_flight=32)
+    load = _load(verify=(30.0, 0.5), rate=0.0, in_flight=32)
     found = break_even_factors("two-batch", "sequential", load, 4)
     assert found == (pytest.approx(30 / 26.4), pytest.approx(110 / 20))
     assert break_even_factors("none", "none", load, 4) == ()

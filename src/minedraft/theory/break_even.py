@@ -33,9 +33,9 @@ class ScaledDraft:
         """See PairTimes."""
         return self.times.verify_ms(num_requests, num_tokens)
 
-    def draft_pass_ms(self, num_requests: float) -> float:
+    def draft_pass_ms(self, num_requests: float, num_tokens: float) -> float:
         """See PairTimes."""
-        return self.factor * self.times.draft_pass_ms(num_requests)
+        return self.factor * self.times.draft_pass_ms(num_requests, num_tokens)
 
 
 def gain(first: Steady, second: Steady) -> float:

@@ -4,11 +4,13 @@ Owns one formula a mode; chains of draft tokens are `acceptance`'s and `lead`'s,
 PairTimes'. They hold where decoding requests alone are in flight, all the time, with times
 that do not vary: prompts, arrivals, full KV pools and faults are the simulator's.
 
-With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides:
+With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides, t(m)
+k draft passes of m tokens, of which the first takes in one more token for each request whose
+drafts were all accepted, since the last of them was never fed:
 
     none         m / (V(m, m) + O)
     sequential   m b(k) / (t(m) + V(m, m(k+1)) + O)
-    two-batch    m b(k) / (2 max(t(m/2), V(m/2, (m/2)(k+1)) + O)),  from two requests on
+    two-batch    m b(k) / max(2t, 2V, t + V + O), each of m/2 requests;  from two requests on
     pearl        m b(k) / (t(missed) + V(m, m(k+1)) + O)
     wait-free    m E[tokens of a lead] / (V(m, m + drafts) + O)
 """
@@ -48,6 +50,14 @@ class Load:
     def step_ms(self, num_requests: float, num_drafts: float) -> float:
         """V + O of a step that verifies `num_drafts` draft tokens in all."""
         return self.times.verify_ms(num_requests, num_requests + num_drafts) + self.overhead_ms
+
+    def draft_ms(self, num_requests: float, k: int) -> float:
+        """t: k drafts for each of `num_requests` requests, from their last tokens on."""
+        if k == 0:
+            return 0.0
+        first = num_requests * (1.0 + self.acceptance.survival(k))
+        others = self.times.draft_pass_ms(num_requests, num_requests)
+        return self.times.draft_pass_ms(num_requests, first) + (k - 1) * others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +112,7 @@ class SequentialForm:
     def steady(self, load: Load, k: int) -> Steady:
         """See ClosedForm."""
         _check_k(k)
-        draft_ms = k * load.times.draft_pass_ms(load.in_flight)
+        draft_ms = load.draft_ms(load.in_flight, k)
         verify_ms = load.step_ms(load.in_flight, load.in_flight * k)
         return _round(load, draft_ms + verify_ms, load.acceptance.expected_tokens(k))
 
@@ -110,8 +120,8 @@ class SequentialForm:
 class TwoBatchForm:
     """Verify one half while the other is drafted; a single request is drafted in turn.
 
-    With an odd number the halves differ by one request, and each side of the alternation has
-    one half of either size.
+    With an odd number the halves differ by one request. A step is queued while the other one
+    runs, so that O counts only where a half's own way round, draft and verify, is the longest.
     """
 
     def steady(self, load: Load, k: int) -> Steady:
@@ -121,10 +131,10 @@ class TwoBatchForm:
             return SequentialForm().steady(load, k)
         larger = (load.in_flight + 1) // 2
         halves = (larger, load.in_flight - larger)
-        draft_ms = [k * load.times.draft_pass_ms(each) for each in halves]
-        verify_ms = [load.step_ms(each, each * k) for each in halves]
-        # One half is drafted while the other is verified, and then the other way round.
-        round_ms = max(draft_ms[0], verify_ms[1]) + max(draft_ms[1], verify_ms[0])
+        draft_ms = [load.draft_ms(each, k) for each in halves]
+        verify_ms = [load.times.verify_ms(each, each * (k + 1)) for each in halves]
+        own_ms = max(map(sum, zip(draft_ms, verify_ms, strict=True))) + load.overhead_ms
+        round_ms = max(sum(draft_ms), sum(verify_ms), own_ms)
         return _round(load, round_ms, load.acceptance.expected_tokens(k))
 
 
@@ -141,7 +151,7 @@ class PearlForm:
         if k == 0:
             return NoneForm().steady(load, 0)
         step_ms = load.step_ms(load.in_flight, load.in_flight * k)
-        lead_ms = (k + 1) * load.times.draft_pass_ms(load.in_flight)
+        lead_ms = (k + 1) * _pass_ms(load, load.in_flight)
         if lead_ms > step_ms:
             raise ConfigError(
                 f"minedraft: pearl has no closed form here: {k + 1} draft passes take "
@@ -174,7 +184,7 @@ class WaitFreeForm:
 
     def _fits(self, load: Load, k: int, passes: int) -> bool:
         step_ms = _lead_ms(load, lead_of(load.acceptance, k, passes))
-        return passes * load.times.draft_pass_ms(load.in_flight) <= step_ms
+        return passes * _pass_ms(load, load.in_flight) <= step_ms
 
 
 CLOSED_FORMS: Mapping[str, ClosedForm] = {
@@ -219,11 +229,16 @@ def _lead_ms(load: Load, lead: Lead) -> float:
     return load.step_ms(load.in_flight, load.in_flight * lead.drafts_per_step)
 
 
+def _pass_ms(load: Load, num_requests: float) -> float:
+    """A pass over one token of each request."""
+    return load.times.draft_pass_ms(num_requests, num_requests)
+
+
 def _mean_over_missed(load: Load, missed: float) -> float:
     """Mean time of a draft pass for those of m requests that missed, each with the same chance."""
     m = load.in_flight
     chances = (math.comb(m, n) * missed**n * (1 - missed) ** (m - n) for n in range(m + 1))
-    return math.fsum(chance * load.times.draft_pass_ms(n) for n, chance in enumerate(chances) if n)
+    return math.fsum(chance * _pass_ms(load, n) for n, chance in enumerate(chances) if n)
 
 
 def _check_k(k: int) -> None:

@@ -19,8 +19,8 @@ class PairTimes(Protocol):
         """V: a target pass over `num_tokens` tokens of `num_requests` requests, in ms."""
         ...
 
-    def draft_pass_ms(self, num_requests: float) -> float:
-        """A draft pass over one token of each of `num_requests` requests, in ms; t is k of them."""
+    def draft_pass_ms(self, num_requests: float, num_tokens: float) -> float:
+        """A draft pass over `num_tokens` tokens of `num_requests` requests, in ms; t is k passes."""
         ...
 
 
@@ -39,6 +39,6 @@ class LinearTimes:
         """See PairTimes."""
         return self.target.pass_ms(num_tokens, num_requests, num_requests * self.context)
 
-    def draft_pass_ms(self, num_requests: float) -> float:
+    def draft_pass_ms(self, num_requests: float, num_tokens: float) -> float:
         """See PairTimes."""
-        return self.draft.pass_ms(num_requests, num_requests, num_requests * self.context)
+        return self.draft.pass_ms(num_tokens, num_requests, num_requests * self.context)

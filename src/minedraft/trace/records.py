@@ -7,15 +7,25 @@ processes of one machine, so that drafter and verifier times can be compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from minedraft.policies import Drafting
 
 TRACE_VERSION = 1
 
 StepMode = Literal["two-batch", "sequential", "pearl", "wait-free", "plain", "prefill"]
 """How a step ran: drafts of one of two batches verified, drafts of the only batch verified
 (three ways to come by them), decoding without drafts, or prompts only."""
+
+UNSPLIT_MODE: Mapping[Drafting, StepMode] = {
+    Drafting.ON_DEMAND: "sequential",
+    Drafting.AHEAD: "pearl",
+    Drafting.UNASKED: "wait-free",
+}
+"""What a step is called that verifies drafts of the only batch."""
 
 
 class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):

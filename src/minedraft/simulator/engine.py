@@ -1,0 +1,367 @@
+"""A simulated engine: vLLM's scheduling with the product's own policy and batches.
+
+Owns queues, steps and KV blocks of the target. Who is verified and who is drafted next is
+decided by the same Policy objects that run inside vLLM; the meeting of the two follows
+`plugin.scheduler`. Continuous batching, chunked prompts, and preemption of the newest request
+are vLLM's rules: running requests first, then waiting ones while there is room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from minedraft.batching import Batch
+from minedraft.emulation import LatencyModel
+from minedraft.policies import Drafting, DraftState, NonePolicy, Policy, StepPlan
+from minedraft.simulator.clock import Clock
+from minedraft.simulator.drafter import Answer, Lives, SimDrafter, Update
+from minedraft.simulator.kv_pool import KvPool
+from minedraft.simulator.link import Link
+from minedraft.simulator.request import Draft, SimRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What the target holds and takes."""
+
+    latency: LatencyModel
+    overhead_ms: float
+    """From a step's output to the start of the next one, where none is queued."""
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+@dataclass(slots=True)
+class Row:
+    """A request's share of a step."""
+
+    request: SimRequest
+    version: int
+    num_tokens: int
+    draft: Draft | None
+    """Of a decoding request, if it has one; `num_tokens` - 1 of it are verified."""
+    is_decode: bool
+    num_committed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class SimStep:
+    """One pass of the target; times in ms."""
+
+    plan: StepPlan
+    rows: list[Row]
+    start_ms: float
+    end_ms: float
+    wait_ms: float
+
+
+@dataclass(slots=True)
+class EngineCounters:
+    """What the engine did so far."""
+
+    num_steps: int = 0
+    num_output_tokens: int = 0
+    busy_ms: float = 0.0
+    num_proposed: int = 0
+    num_accepted: int = 0
+    num_preemptions: int = 0
+    steps_by_batch: dict[str, int] = field(default_factory=dict)
+
+
+class SimEngine:
+    """See the module. `on_step` sees each step whose output is back; `on_finish` each request."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: EngineLimits,
+        pool: KvPool,
+        policy: Policy,
+        *,
+        k: int,
+        drafter: SimDrafter | None,
+        to_drafter: Link,
+        from_drafter: Link,
+        on_finish: Callable[[SimRequest], None],
+        on_step: Callable[[SimStep], None] | None = None,
+        keeps_deliveries: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._pool = pool
+        self._policy = policy
+        self._undrafted: Policy = NonePolicy()
+        self._k = k
+        self._drafter = drafter
+        self._to_drafter = to_drafter
+        self._from_drafter = from_drafter
+        self._on_finish = on_finish
+        self._on_step = on_step
+        self._keeps_deliveries = keeps_deliveries
+        self._is_unasked = policy.drafting is Drafting.UNASKED
+        self._waiting: deque[SimRequest] = deque()
+        self._running: dict[str, SimRequest] = {}
+        self._states: dict[str, DraftState] = {}
+        self._flying: set[str] = set()
+        self._steps: deque[SimStep] = deque()
+        self._update = Update()
+        self._free_at_ms = 0.0
+        self._idle_since_ms: float | None = None
+        self.counters = EngineCounters()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that wait or run."""
+        return len(self._waiting) + len(self._running)
+
+    def arrive(self, request: SimRequest) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+        self._go_on()
+
+    def drafter_is_lost(self) -> None:
+        """Note that the drafter died: no draft holds, and none is awaited."""
+        self._update = Update()
+        for request_id, state in self._states.items():
+            self._running[request_id].draft = None
+            if state is not DraftState.IN_FLIGHT:
+                self._states[request_id] = DraftState.NONE
+        self._go_on()
+
+    def drafter_is_back(self) -> None:
+        """Tell the drafter of every request again."""
+        for request in self._running.values():
+            self._follow(request)
+        self._flush()
+
+    # -- steps -------------------------------------------------------------------------
+
+    @property
+    def _acting(self) -> Policy:
+        is_there = self._drafter is not None and self._drafter.is_up
+        return self._policy if is_there else self._undrafted
+
+    def _go_on(self) -> None:
+        """Queue as many steps on the target as the policy allows."""
+        while len(self._steps) < self._acting.max_concurrent_batches and self._schedule():
+            pass
+
+    def _schedule(self) -> bool:
+        plan = self._acting.select(self._states, busy=bool(self._steps))
+        if not plan.verify and plan.wait_for and (self._steps or not self._prompts_can_run()):
+            if not self._steps and self._idle_since_ms is None:
+                self._idle_since_ms = self._clock.now_ms
+            return False
+        rows = self._rows(plan)
+        if not rows:
+            return False
+        self._begin(plan, rows)
+        return True
+
+    def _prompts_can_run(self) -> bool:
+        if any(each.has_prompt_left for each in self._running.values()):
+            return True
+        return bool(self._waiting) and len(self._running) < self._limits.max_num_seqs
+
+    def _rows(self, plan: StepPlan) -> list[Row]:
+        rows: dict[str, Row] = {}
+        budget = self._limits.max_num_batched_tokens
+        num_preempted = self.counters.num_preemptions
+        for request_id in plan.verify:
+            request = self._running.get(request_id)
+            if request is None or budget <= 0:
+                continue
+            draft = self._take_draft(request)
+            num_drafts = min(self._k, budget - 1, 0 if draft is None else draft.num_guesses)
+            if self._reserve(request, request.num_tokens + num_drafts, rows):
+                size = 1 + num_drafts
+                rows[request_id] = Row(request, request.version, size, draft, True)
+                budget -= size
+        for request in list(self._running.values()):
+            is_chunked = request.has_prompt_left and request.id not in self._flying
+            if is_chunked and request.id in self._running:
+                budget -= self._add_prompt(request, budget, rows)
+        if self.counters.num_preemptions == num_preempted:
+            self._admit_waiting(budget, rows)
+        return list(rows.values())
+
+    def _admit_waiting(self, budget: int, rows: dict[str, Row]) -> None:
+        while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
+            request = self._waiting[0]
+            size = min(budget, request.num_tokens - request.num_computed)
+            if not self._pool.reserve(request, request.num_computed + size):
+                return
+            self._waiting.popleft()
+            self._running[request.id] = request
+            self._follow(request)
+            budget -= self._add_prompt(request, budget, rows)
+
+    def _add_prompt(self, request: SimRequest, budget: int, rows: dict[str, Row]) -> int:
+        size = min(budget, request.num_tokens - request.num_computed)
+        if size <= 0 or not self._reserve(request, request.num_computed + size, rows):
+            return 0
+        rows[request.id] = Row(request, request.version, size, None, False)
+        return size
+
+    def _reserve(self, request: SimRequest, num_tokens: int, rows: dict[str, Row]) -> bool:
+        """Blocks for the request; the newest others give way, and if there is none, itself."""
+        while not self._pool.reserve(request, num_tokens):
+            victims = (each for each in reversed(self._running.values()))
+            victim = next(each for each in victims if each.id not in self._flying)
+            rows.pop(victim.id, None)
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _preempt(self, request: SimRequest) -> None:
+        self.counters.num_preemptions += 1
+        self._leave(request)
+        request.num_computed = 0
+        self._waiting.appendleft(request)
+
+    def _begin(self, plan: StepPlan, rows: list[Row]) -> None:
+        kv = num_tokens = 0
+        for row in rows:
+            num_tokens += row.num_tokens
+            kv += row.request.num_computed + row.num_tokens
+            self._flying.add(row.request.id)
+            if row.is_decode:
+                self._states[row.request.id] = DraftState.IN_FLIGHT
+        now = self._clock.now_ms
+        start_ms = max(now + self._limits.overhead_ms, self._free_at_ms)
+        end_ms = start_ms + self._limits.latency.pass_ms(num_tokens, len(rows), kv)
+        self._free_at_ms = end_ms
+        idle_since, self._idle_since_ms = self._idle_since_ms, None
+        wait_ms = 0.0 if idle_since is None else now - idle_since
+        step = SimStep(plan=plan, rows=rows, start_ms=start_ms, end_ms=end_ms, wait_ms=wait_ms)
+        self._steps.append(step)
+        self._flush()
+        self._clock.at(end_ms, self._land)
+
+    def _land(self) -> None:
+        """Take in the output of the oldest step, tell the drafter, and go on."""
+        step = self._steps.popleft()
+        for row in step.rows:
+            if row.request.version == row.version:
+                self._commit(row, step.plan.batch)
+        counters = self.counters
+        counters.num_steps += 1
+        counters.busy_ms += step.end_ms - step.start_ms
+        for group in self._acting.next_drafts(self._states):
+            self._ask(group)
+        self._flush()
+        if self._on_step is not None:
+            self._on_step(step)
+        self._go_on()
+
+    def _commit(self, row: Row, batch: Batch | None) -> None:
+        request = row.request
+        self._flying.discard(request.id)
+        num_new = self._decoded(row) if row.is_decode else self._prefilled(row)
+        if not num_new:
+            return
+        row.num_committed = num_new
+        request.num_tokens += num_new
+        request.num_computed = request.num_tokens - 1
+        self.counters.num_output_tokens += num_new
+        if request.first_token_ms is None:
+            request.first_token_ms = self._clock.now_ms
+        if self._keeps_deliveries:
+            request.deliveries.append((self._clock.now_ms, num_new))
+        if request.num_left == 0:
+            request.finish_ms = self._clock.now_ms
+            self._leave(request)
+            self._on_finish(request)
+            return
+        if self._drafter is not None:
+            self._update.commits.append((request, request.version, num_new))
+        if request.id not in self._states:
+            self._policy.admit(request.id, batch)
+        self._states[request.id] = DraftState.NONE
+
+    def _decoded(self, row: Row) -> int:
+        num_verified = row.num_tokens - 1
+        right = 0 if row.draft is None else min(num_verified, row.draft.num_right)
+        self.counters.num_proposed += num_verified
+        self.counters.num_accepted += right
+        return min(right + 1, row.request.num_left)
+
+    def _prefilled(self, row: Row) -> int:
+        row.request.num_computed += row.num_tokens
+        return 1 if row.request.num_computed == row.request.num_tokens else 0
+
+    def _leave(self, request: SimRequest) -> None:
+        """Forget a request that finished or was preempted; this life of it is over."""
+        self._pool.release(request)
+        del self._running[request.id]
+        self._flying.discard(request.id)
+        if self._states.pop(request.id, None) is not None:
+            self._policy.remove(request.id)
+        if self._drafter is not None:
+            self._update.releases.append((request, request.version))
+        request.version += 1
+        request.draft = None
+
+    # -- drafts ------------------------------------------------------------------------
+
+    def _take_draft(self, request: SimRequest) -> Draft | None:
+        """What its draft says beyond the tokens it has now, if they are what was guessed."""
+        draft = request.draft
+        if not self._is_unasked:
+            request.draft = None
+        if draft is None:
+            return None
+        passed = request.num_tokens - draft.length
+        if passed == 0:
+            return draft
+        if draft.num_right < passed or draft.num_guesses <= passed:
+            return None
+        return Draft(
+            length=request.num_tokens,
+            num_guesses=draft.num_guesses - passed,
+            num_right=draft.num_right - passed,
+            start_ms=draft.start_ms,
+            end_ms=draft.end_ms,
+            num_passes=draft.num_passes,
+        )
+
+    def _ask(self, group: tuple[str, ...]) -> None:
+        for request_id in group:
+            self._states[request_id] = DraftState.PENDING
+        self._update.wants.append(
+            tuple((self._running[each], self._running[each].version) for each in group)
+        )
+
+    def _follow(self, request: SimRequest) -> None:
+        if self._drafter is not None:
+            self._update.adds.append((request, request.version, request.num_tokens))
+
+    def _flush(self) -> None:
+        """Send what there is to tell."""
+        update, self._update = self._update, Update()
+        drafter = self._drafter
+        if drafter is None or not drafter.is_up or not update.num_requests:
+            return
+        self._to_drafter.send(
+            update.num_requests,
+            update.num_tokens,
+            lambda: drafter.receive(update, self._answer_comes),
+        )
+
+    def _answer_comes(self, answer: Answer, asked: Lives) -> None:
+        num_tokens = sum(draft.num_guesses for _, _, draft in answer)
+        self._from_drafter.send(len(answer), num_tokens, lambda: self._take_in(answer, asked))
+
+    def _take_in(self, answer: Answer, asked: Lives) -> None:
+        for request, version, draft in answer:
+            if request.version == version:
+                request.draft = draft
+        if not asked:
+            return  # a report, which nobody waits for
+        for request, version in asked:
+            if request.version == version and self._states.get(request.id) is DraftState.PENDING:
+                self._states[request.id] = DraftState.READY
+        self._go_on()

@@ -1,0 +1,107 @@
+"""One request, as the simulated engine and the simulated drafter each see it.
+
+Owns their counts of tokens; no text is simulated, only how many guesses of it are right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class SimRequest:
+    """The engine's side. Times are ms of the simulation."""
+
+    id: str
+    arrival_ms: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_tokens: int = 0
+    """Prompt and output so far; the prompt to begin with."""
+    num_computed: int = 0
+    """Leading tokens whose KV is valid."""
+    num_blocks: int = 0
+    version: int = 0
+    """Counts its lives: a preempted request begins another one."""
+    first_token_ms: float | None = None
+    finish_ms: float | None = None
+    deliveries: list[tuple[float, int]] = field(default_factory=list)
+    """When, and how many tokens; kept only where someone wants it."""
+    draft: Draft | None = None
+    """What it would be verified with now."""
+
+    def __post_init__(self) -> None:
+        self.num_tokens = self.num_prompt_tokens
+
+    @property
+    def num_left(self) -> int:
+        """Output tokens that are still to come."""
+        return self.num_prompt_tokens + self.num_output_tokens - self.num_tokens
+
+    @property
+    def has_prompt_left(self) -> bool:
+        """Whether more than its newest token is still to be computed."""
+        return self.num_computed < self.num_tokens - 1 or self.num_computed == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Guesses that continue a request of `length` tokens: how many, and how many are right."""
+
+    length: int
+    num_guesses: int
+    num_right: int
+    start_ms: float
+    end_ms: float
+    num_passes: int
+
+
+@dataclass(slots=True, eq=False)
+class DraftedSim:
+    """The drafter's side of one life of a request; the rules are `drafter.request`'s."""
+
+    request: SimRequest
+    version: int
+    order: int
+    num_committed: int
+    lead: int = 0
+    """Guesses to hold beyond those sent."""
+    is_reported: bool = False
+    num_computed: int = 0
+    num_guesses: int = 0
+    num_right: int = -1
+    """Of the chain that the guesses are the beginning of; -1: no chain has begun."""
+    num_sent: int = 0
+    num_blocks: int = 0
+
+    @property
+    def length(self) -> int:
+        """Committed tokens and guesses."""
+        return self.num_committed + self.num_guesses
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens that a pass must take in before it yields the next guess."""
+        return self.num_committed + self.num_guesses - self.num_computed
+
+    def commit(self, num_tokens: int) -> None:
+        """Take in tokens of the target: guesses that agree stay, others go with their KV."""
+        agreed = min(num_tokens, self.num_guesses, max(0, self.num_right))
+        if agreed == num_tokens:
+            self.num_guesses -= num_tokens
+            self.num_right -= num_tokens
+        else:
+            self.num_computed = min(self.num_computed, self.num_committed + agreed)
+            self.num_guesses = 0
+            self.num_right = -1
+        self.num_committed += num_tokens
+        self.num_computed = min(self.num_computed, self.length - 1)
+        self.num_sent = 0
+        if self.num_guesses == 0:
+            # What follows are guesses from a token that is known to be true.
+            self.num_right = -1
+
+    def forget_kv(self) -> None:
+        """Note that the KV is gone."""
+        self.num_computed = self.num_guesses = self.num_blocks = 0
+        self.num_right = -1
