@@ -14,7 +14,17 @@ import pytest
 HEAVY_PARTS = {"plugin", "models"}
 HEAVY = ("torch", "vllm", "transformers")
 #: The pure core knows neither how it is plugged in nor how it is called.
-CORE_PARTS = ("errors", "config", "batching", "policies", "transport", "drafter", "trace")
+CORE_PARTS = (
+    "errors",
+    "config",
+    "batching",
+    "policies",
+    "transport",
+    "drafter",
+    "trace",
+    "theory",
+    "simulator",
+)
 OUTER_PARTS = {"plugin", "cli"}
 
 _IMPORT_WITHOUT_HEAVY = """

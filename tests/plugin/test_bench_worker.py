@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import quick_start
 from minedraft.bench.message import RunOutcome, decode_outcome, encode_request
 from minedraft.bench.spec import RunSpec
 from minedraft.errors import ConfigError
@@ -17,6 +18,14 @@ from minedraft.errors import ConfigError
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 COUNT, TOKENS = 6, 24
+_WORKER = """
+import sys
+sys.path.append(sys.argv.pop(1))
+import quick_start
+quick_start.fork_engines()
+from minedraft.plugin.bench_worker import main
+sys.exit(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +57,7 @@ def _spec(pair: Any, prompts: Path, **more: Any) -> RunSpec:
 def _run(spec: RunSpec, folder: Path) -> RunOutcome:
     output = folder / f"{spec.mode}.json"
     done = subprocess.run(
-        [sys.executable, "-m", "minedraft.plugin.bench_worker"],
+        [sys.executable, "-c", _WORKER, str(Path(quick_start.__file__).parent)],
         input=encode_request(spec, output),
         text=True,
         capture_output=True,

@@ -7,9 +7,13 @@ process on two cores. On GPUs it forks by default, as here. Tests that start `vl
 
 from __future__ import annotations
 
+import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 _spawning: list[bool] = []
@@ -34,7 +38,53 @@ def fork_engines() -> None:
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     check_and_fork.forks = True  # type: ignore[attr-defined]
+    _fork_drafters()
     CpuPlatform.check_and_update_config = staticmethod(check_and_fork)
+
+
+def _fork_drafters() -> None:
+    """Let the first drafter of a forked engine be forked from it.
+
+    One that is started again is executed, as users' are: by then the engine has threads that
+    a fork would break.
+    """
+    import minedraft.drafter.process as process
+    import minedraft.plugin.draft_model
+    import minedraft.plugin.drafter_main  # noqa: F401
+
+    started: set[int] = set()
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        is_first = os.getpid() not in started
+        started.add(os.getpid())
+        if not is_first or os.environ.get("VLLM_WORKER_MULTIPROC_METHOD") != "fork":
+            return subprocess.Popen(command, **options)
+        return _ForkedProcess(command, **options)
+
+    process.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
+        Popen=start, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+    )
+
+
+class _ForkedProcess(subprocess.Popen):  # type: ignore[type-arg]
+    """Runs the module's main() in a fork; from its standard input to its end it is a Popen."""
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        env, p2cread, p2cwrite = others[5], others[9], others[10]
+        self.pid = os.fork()
+        if self.pid:
+            self._child_created = True
+            os.close(p2cread)
+            return
+        try:
+            os.dup2(p2cread, 0)
+            os.close(p2cwrite)
+            sys.stdin = os.fdopen(0, closefd=False)
+            os.environ.clear()
+            os.environ.update(env)
+            os._exit(importlib.import_module(args[-1]).main())
+        finally:
+            os._exit(1)
 
 
 @contextmanager

@@ -20,7 +20,10 @@ class PairTimes(Protocol):
         ...
 
     def draft_pass_ms(self, num_requests: float, num_tokens: float) -> float:
-        """A draft pass over `num_tokens` tokens of `num_requests` requests, in ms; t is k passes."""
+        """A draft pass over `num_tokens` tokens of `num_requests` requests, in ms.
+
+        t is k of them.
+        """
         ...
 
 
