@@ -154,14 +154,16 @@ class SimEngine:
             if not self._steps and self._idle_since_ms is None:
                 self._idle_since_ms = self._clock.now_ms
             return False
+        num_preempted = self.counters.num_preemptions
         rows = self._rows(plan)
         if not rows:
-            return False
+            # A request that gave way to itself waits now, and may be the next to run.
+            return self.counters.num_preemptions > num_preempted and self._schedule()
         self._begin(plan, rows)
         return True
 
     def _prompts_can_run(self) -> bool:
-        if any(each.has_prompt_left for each in self._running.values()):
+        if len(self._states) < len(self._running):
             return True
         return bool(self._waiting) and len(self._running) < self._limits.max_num_seqs
 
@@ -180,7 +182,7 @@ class SimEngine:
                 rows[request_id] = Row(request, request.version, size, draft, True)
                 budget -= size
         for request in list(self._running.values()):
-            is_chunked = request.has_prompt_left and request.id not in self._flying
+            is_chunked = request.id not in self._states and request.id not in self._flying
             if is_chunked and request.id in self._running:
                 budget -= self._add_prompt(request, budget, rows)
         if self.counters.num_preemptions == num_preempted:

@@ -38,11 +38,6 @@ class SimRequest:
         """Output tokens that are still to come."""
         return self.num_prompt_tokens + self.num_output_tokens - self.num_tokens
 
-    @property
-    def has_prompt_left(self) -> bool:
-        """Whether more than its newest token is still to be computed."""
-        return self.num_computed < self.num_tokens - 1 or self.num_computed == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:

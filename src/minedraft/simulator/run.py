@@ -80,6 +80,7 @@ class _Source:
         self.engines: list[SimEngine] = []
         self.requests: list[SimRequest] = []
         self.num_open = 0
+        self._waited_for_s = 0.0
 
     @property
     def num_left(self) -> int:
@@ -88,11 +89,13 @@ class _Source:
 
     def start(self) -> None:
         """Let what is due arrive, and come back for the next."""
-        now_s = self._clock.now_ms / 1e3
+        # Seconds to milliseconds and back may fall short of the time that was waited for.
+        now_s = max(self._clock.now_ms / 1e3, self._waited_for_s)
         for arrival_s in self._arrivals.due(now_s, self.num_open):
             self._arrive(arrival_s)
         next_s = self._arrivals.next_at_s()
         if next_s is not None:
+            self._waited_for_s = next_s
             self._clock.at(max(self._clock.now_ms, next_s * 1e3), self.start)
 
     def finished(self, request: SimRequest) -> None:

@@ -252,10 +252,10 @@ class Scenario:
         )
 
 
-def read_scenarios(path: str | Path) -> list[Scenario]:
+def read_scenarios(path: str | Path, *, seed: int | None = None) -> list[Scenario]:
     """The scenarios of a TOML file: one for each of its modes and numbers of draft tokens.
 
-    `mode` and `num_speculative_tokens` may be lists.
+    `mode` and `num_speculative_tokens` may be lists; `seed` takes the place of the file's.
 
     Raises:
         ConfigError: the file cannot be read, or a field is not allowed.
@@ -266,6 +266,8 @@ def read_scenarios(path: str | Path) -> list[Scenario]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"minedraft: cannot read {where}: {error}") from error
     _require(where, table, ("mode", "num_speculative_tokens"))
+    if seed is not None:
+        table["seed"] = seed
     modes, lengths = (
         value if isinstance(value := table[name], list) and value else [value]
         for name in ("mode", "num_speculative_tokens")

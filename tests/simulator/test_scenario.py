@@ -1,0 +1,111 @@
+"""Scenario files: what is read, and what is refused with the field and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minedraft.errors import ConfigError
+from minedraft.simulator import MarkovChains, read_scenarios
+from simulated import scenario
+
+TARGET = {"target": {"fixed_ms": 30.0}}
+DRAFT = {"draft": {"fixed_ms": 5.0}}
+TEXT = """
+mode = ["none", "sequential", "wait-free"]
+num_speculative_tokens = [2, 4]
+acceptance = [0.9, 0.8]
+seed = 7
+
+[[engines]]
+count = 2
+target = { fixed_ms = 30, per_token_ms = 0.1 }
+
+[[drafters]]
+draft = { fixed_ms = 5 }
+
+[requests]
+count = 3
+prompt_tokens = { low = 5, high = 9 }
+output_tokens = [4, 8]
+
+[load]
+kind = "poisson"
+rate_per_s = 2.5
+"""
+
+
+def test_lists_of_modes_and_lengths_are_all_run(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text(TEXT)
+    found = read_scenarios(path)
+    assert [(each.mode, each.num_speculative_tokens) for each in found] == [
+        ("none", 2),
+        ("sequential", 2),
+        ("sequential", 4),
+        ("wait-free", 2),
+        ("wait-free", 4),
+    ]
+    assert found[0].num_engines == 2
+    assert (found[0].num_drafters, found[1].num_drafters) == (0, 1)
+    lengths = found[0].requests
+    assert {lengths.prompt_tokens.of(0, draw / 100) for draw in range(100)} == set(range(5, 10))
+    assert [lengths.output_tokens.of(number, 0.5) for number in range(3)] == [4, 8, 4]
+
+
+def test_acceptance_may_go_by_stretches() -> None:
+    table = {"easy": 0.9, "hard": 0.1, "to_hard": 0.1, "to_easy": 0.2}
+    assert scenario(acceptance=table).acceptance == MarkovChains(**table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"mode": "fast"}, "mode"),
+        ({"num_speculative_tokens": 0}, "num_speculative_tokens"),
+        ({"acceptance": [1.2]}, r"acceptance\[0\]"),
+        ({"acceptance": []}, "acceptance"),
+        ({"acceptance": 0.5}, "acceptance"),
+        ({"acceptance": {"easy": 0.9}}, "has no hard"),
+        ({"acceptance": {"easy": 2, "hard": 0.1, "to_hard": 0.1, "to_easy": 0.2}}, "easy"),
+        ({"engines": []}, "engines"),
+        ({"engines": [{}]}, "has no target"),
+        ({"engines": [{"target": {"fixed_ms": -1.0}}]}, "fixed_ms = -1.0"),
+        ({"engines": [{**TARGET, "count": 0}]}, "engines.count"),
+        ({"engines": [{**TARGET, "speed": 3}]}, "speed"),
+        ({"engines": [{**TARGET, "num_kv_blocks": 2}]}, "at least 6"),
+        ({"engines": {"target": {}}}, r"\[\[engines\]\]"),
+        ({"drafters": []}, "needs at least one"),
+        ({"drafters": [{**DRAFT, "max_model_len": 0}]}, "drafters.max_model_len"),
+        ({"requests": {"count": 1, "prompt_tokens": 1}}, "has no output_tokens"),
+        ({"requests": {"count": 1, "prompt_tokens": 0, "output_tokens": 1}}, "prompt_tokens"),
+        (
+            {"requests": {"count": 1, "prompt_tokens": {"low": 5, "high": 4}, "output_tokens": 1}},
+            "prompt_tokens.high",
+        ),
+        ({"requests": {"count": 1, "prompt_tokens": [], "output_tokens": 1}}, "prompt_tokens"),
+        ({"load": {"kind": "burst"}}, "load.kind"),
+        ({"link": {"delay_ms": -1.0}}, "link.delay_ms"),
+        ({"link": {"latency": 1.0}}, "latency"),
+        ({"failures": [{"drafter": 1, "at_s": 0.0, "for_s": 1.0}]}, "failures.drafter"),
+        ({"failures": [{"drafter": 0, "at_s": 0.0, "for_s": 0.0}]}, "failures.for_s"),
+        ({"seed": -1}, "seed"),
+        ({"speed": 1}, "speed"),
+    ],
+)
+def test_bad_scenarios_are_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        scenario(**changes)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    missing, broken = tmp_path / "missing.toml", tmp_path / "broken.toml"
+    broken.write_text("mode = [")
+    for path in (missing, broken):
+        with pytest.raises(ConfigError, match=path.name):
+            read_scenarios(path)
+    broken.write_text("seed = 1")
+    with pytest.raises(ConfigError, match="has no mode"):
+        read_scenarios(broken)
