@@ -10,8 +10,10 @@ say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 # Put the environment's commands first, and nothing of another environment.
+# Bytecode is kept, whatever the caller's habit: setup leaves it to the first import, and without
+# it every process of an engine would compile torch and vLLM anew.
 use_venv() {
-  unset PYTHONHOME PYTHONPATH
+  unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
 }
 

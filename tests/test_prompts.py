@@ -67,3 +67,24 @@ def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot read prompts file"):
         read_prompts(tmp_path / "prompts.jsonl")
+
+
+def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes('\ufeff{"prompt": "one\u2028two\u0085three"}\r\n{"prompt": "four"}\n'.encode())
+    assert [each.text for each in read_prompts(path)] == ["one\u2028two\u0085three", "four"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('{"prompt": "\\ud800"}', "surrogate"),
+        ('{"x": ' + "[" * 100_000, "not JSON"),
+        ('{"id": ' + "1" * 5000 + ', "prompt": "a"}', "not JSON"),
+    ],
+)
+def test_odd_json_is_refused_by_its_line(line: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "fine"}\n' + line)
+    with pytest.raises(ConfigError, match=f"line 2.*{named}"):
+        read_prompts(path)

@@ -95,7 +95,7 @@ class Emulation:
         """Read a TOML file with the tables [target] and [draft]; ConfigError names the file."""
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"minedraft: cannot read emulate file {str(path)!r}: {error}"
             ) from error

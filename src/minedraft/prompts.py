@@ -31,8 +31,9 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
         ConfigError: names file, line and what is wrong; also if there is no prompt at all.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        # Not splitlines: it also splits at characters that JSON allows within a string.
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
         raise ConfigError(f"minedraft: cannot read prompts file {str(path)!r}: {error}") from error
     prompts: list[Prompt] = []
     for number, line in enumerate(lines):
@@ -48,7 +49,7 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[Prompt]:
 def _read_row(where: str, line: str, number: int) -> Prompt:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"minedraft: {where} is not JSON: {error}") from error
     if not isinstance(row, Mapping):
         raise ConfigError(f"minedraft: {where} is no JSON object; allowed: {_SHAPES}")
@@ -66,5 +67,16 @@ def _row_text(where: str, row: Mapping[str, object]) -> str:
     first = turns[0] if isinstance(turns, list) and turns else None
     for text in (row.get("prompt"), first, row.get("question")):
         if isinstance(text, str) and text.strip():
-            return text
+            return _encodable(where, text)
     raise ConfigError(f"minedraft: {where} has no text to prompt with; allowed: {_SHAPES}")
+
+
+def _encodable(where: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"minedraft: {where} has half of a surrogate pair at character {error.start}; "
+            "allowed: text that UTF-8 can express"
+        ) from error
+    return text

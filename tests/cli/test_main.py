@@ -74,7 +74,10 @@ def test_draft_is_an_alias_and_mode_none_needs_none() -> None:
         ("--draft D --max-num-seqs -1", "--max-num-seqs = -1"),
         ("--draft D --temperature -0.5", "--temperature = -0.5"),
         ("--draft D --seed -1", "--seed = -1"),
+        ("--draft D --seed 4294967296", "--seed = 4294967296"),
         ("--draft D --output /dev/null/x", "cannot write"),
+        ("--draft D --output {prompts}", "a file other than that of --prompts"),
+        ("--draft D --trace x.jsonl --summary ./x.jsonl", "a file other than that of --summary"),
         ("--draft D --trace /dev/null/x", "cannot write"),
     ],
 )
@@ -82,7 +85,8 @@ def test_bad_flags_are_explained(
     flags: str, says: str, prompts: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = "vllm" in sys.modules
-    assert main(["generate", "T", "--prompts", prompts, *flags.split()]) == 2
+    words = flags.format(prompts=prompts).split()
+    assert main(["generate", "T", "--prompts", prompts, *words]) == 2
     assert says in capsys.readouterr().err
     assert ("vllm" in sys.modules) == before
 

@@ -183,6 +183,18 @@ def test_pressure_on_the_pool_preempts() -> None:
     assert outcome.figures.num_completed == 12
 
 
+def test_nobody_gives_way_to_one_who_does_not_fit_all_the_same() -> None:
+    outcome, _ = run(
+        num_speculative_tokens=1,
+        acceptance=[0.3],
+        engines=[{"target": {"fixed_ms": 10.0}}],
+        drafters=[{"draft": {"fixed_ms": 0.001}, "num_kv_blocks": 40, "block_size": 1}],
+        requests={"count": 8, "prompt_tokens": 3, "output_tokens": 15},
+    )
+    assert outcome.figures.num_completed == 8
+    assert outcome.num_events < 10_000
+
+
 def test_one_drafter_serves_many_engines() -> None:
     engines = [{"target": {"fixed_ms": 30.0, "per_token_ms": 0.1}, "count": 4}]
     requests = {"count": 32, "prompt_tokens": 1, "output_tokens": 300}

@@ -144,6 +144,12 @@ def test_pearl_without_time_for_its_lead_is_refused() -> None:
     assert best_k(CLOSED_FORMS["pearl"], _load(draft=(9.0, 0.0)), 8)[0] <= 3
 
 
+def test_pearl_with_a_thousand_requests_and_more() -> None:
+    many = _load(rate=0.5, draft=(1.0, 0.0), in_flight=3000)
+    every_pass = 4 * 1.0  # somebody always misses
+    assert steady_of("pearl", many, 4).round_ms == pytest.approx(30 + 0.1 * 15_000 + every_pass)
+
+
 def test_break_even_is_where_both_are_equal() -> None:
     # One round of 32 takes 4 (5 + 1.6) f + 110 ms, two of 16 take 2 max(4 (5 + 0.8) f, 70).
     load = _load(verify=(30.0, 0.5), rate=0.0, in_flight=32)

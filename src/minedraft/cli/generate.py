@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minedraft.cli.options import add_options, read_options, require_vllm
-from minedraft.errors import ConfigError
+from minedraft.errors import ConfigError, MineDraftError
 from minedraft.prompts import read_prompts
-from minedraft.validation import check_int, check_number
+from minedraft.validation import check_int, check_number, check_str
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+_LARGEST_SEED = 2**32 - 1
+"""numpy's, which vLLM seeds too."""
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         args.draft_dtype = args.dtype
     config = read_options(args)
     prompts = read_prompts(args.prompts, args.limit)
+    _check_distinct(args)
     for path in (args.output, args.summary, args.trace):
         _check_writable(path)
     require_vllm()
@@ -77,20 +80,34 @@ def run(args: argparse.Namespace) -> int:
             engine_flags=tuple(args.engine_flags),
         )
     )
-    _write_rows(args.output, result.rows)
-    if args.summary:
-        text = json.dumps(result.summary, indent=2) + "\n"
-        Path(args.summary).write_text(text, encoding="utf-8")
     _print_summary(result.summary)
+    rows = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in result.rows)
+    _write(args.output, rows)
+    if args.summary:
+        _write(args.summary, json.dumps(result.summary, indent=2) + "\n")
     return 0
 
 
 def _check(args: argparse.Namespace) -> None:
+    check_str("TARGET", args.target)
     check_int("--limit", args.limit, 1, optional=True)
     check_int("--max-tokens", args.max_tokens, 1)
     check_int("--max-num-seqs", args.max_num_seqs, 1)
-    check_int("--seed", args.seed, 0)
+    check_int("--seed", args.seed, 0, _LARGEST_SEED)
     check_number("--temperature", args.temperature, 0.0, 10.0)
+
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Two files in one place would overwrite each other, or the prompts."""
+    files = {"--prompts": args.prompts, "--output": args.output, "--summary": args.summary}
+    taken: dict[Path, str] = {}
+    for flag, path in {**files, "--trace": args.trace}.items():
+        if path is None or (not Path(path).is_file() and flag == "--prompts"):
+            continue
+        place = Path(path).resolve()
+        if place in taken:
+            raise ConfigError.bad_value(flag, path, f"a file other than that of {taken[place]}")
+        taken[place] = flag
 
 
 def _check_writable(path: str | None) -> None:
@@ -105,12 +122,18 @@ def _check_writable(path: str | None) -> None:
         raise ConfigError(f"minedraft: cannot write {path!r}: {error.strerror}") from error
 
 
-def _write_rows(path: str | None, rows: Iterable[dict[str, object]]) -> None:
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _write(path: str | None, text: str) -> None:
+    """To the file, or to standard output if there is none or it cannot be written any more."""
     if path is None:
-        sys.stdout.write(lines)
-    else:
-        Path(path).write_text(lines, encoding="utf-8")
+        sys.stdout.write(text)
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        sys.stdout.write(text)
+        raise MineDraftError(
+            f"minedraft: cannot write {path!r}: {error.strerror}; it went to standard output"
+        ) from error
 
 
 def _print_summary(summary: dict[str, object]) -> None:

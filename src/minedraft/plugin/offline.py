@@ -5,6 +5,7 @@ Owns the run and its figures; flags and files are the command's.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from minedraft.plugin.engine_flags import parse_engine_flags
 from minedraft.plugin.runtime import count_devices, preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +67,40 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         engine = _engine_arguments(run)
         llm = _start(engine)
         try:
+            inputs = _inputs(llm, run)
+            _check_lengths(llm, run, inputs)
             begin = time.perf_counter()
-            outputs = llm.generate(_inputs(llm, run), _sampling(run), use_tqdm=True)
+            outputs = llm.generate(inputs, _sampling(run), use_tqdm=True)
             wall_s = time.perf_counter() - begin
             vllm_config = llm.llm_engine.vllm_config
             devices = count_devices(vllm_config, active_options(vllm_config).drafter)
         finally:
             # Ends the engine's processes, so that the trace is complete.
             llm.llm_engine.engine_core.shutdown()
-        summary = summarize(*read_trace(trace))
+        summary = _summary(trace)
     rows = [_row(prompt, output) for prompt, output in zip(run.prompts, outputs, strict=True)]
     return OfflineResult(rows=rows, summary=_figures(run, rows, summary, wall_s, devices))
+
+
+def _summary(trace: str) -> Summary | None:
+    """None if the disk did not take the trace: the output is there all the same."""
+    try:
+        return summarize(*read_trace(trace))
+    except (OSError, ValueError) as error:
+        logger.warning("minedraft: the trace cannot be read, so its figures are missing: %s", error)
+        return None
+
+
+def _check_lengths(llm: LLM, run: OfflineRun, inputs: Sequence[str]) -> None:
+    """vLLM would refuse the first prompt that is too long, and all others with it."""
+    limit = llm.llm_engine.vllm_config.model_config.max_model_len
+    tokenizer: Any = llm.get_tokenizer()
+    for prompt, text in zip(run.prompts, inputs, strict=True):
+        if (length := len(tokenizer.encode(text))) >= limit:
+            raise ConfigError(
+                f"minedraft: prompt {prompt.id!r} of --prompts has {length} tokens; allowed: fewer "
+                f"than max_model_len = {limit}"
+            )
 
 
 def _start(engine: EngineArgs) -> LLM:
@@ -134,13 +160,13 @@ def _row(prompt: Prompt, output: Any) -> dict[str, object]:
 def _figures(
     run: OfflineRun,
     rows: Sequence[dict[str, Any]],
-    summary: Summary,
+    summary: Summary | None,
     wall_s: float,
     devices: dict[str, int],
 ) -> dict[str, object]:
     tokens = sum(len(row["token_ids"]) for row in rows)
     speed = tokens / wall_s if wall_s > 0 else 0.0
-    plain: dict[str, object] = msgspec.to_builtins(summary)
+    plain: dict[str, object] = {} if summary is None else msgspec.to_builtins(summary)
     return {
         "target": run.target,
         "draft": None if run.config.drafter is None else run.config.drafter.model,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from minedraft.config import MineDraftConfig
-from minedraft.errors import ConfigError
+from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER
 from minedraft.plugin.runtime import preload_openmp
 
@@ -61,6 +61,13 @@ def serve(target: str, config: MineDraftConfig, flags: Sequence[str]) -> int:
         if error.errno != errno.EADDRINUSE:
             raise
         raise ConfigError.bad_value("--port", args.port, "a port that nothing uses") from error
+    except OverflowError as error:
+        raise ConfigError.bad_value("--port", args.port, "a port from 0 to 65535") from error
+    except ConfigError:
+        raise
+    # What vLLM raises for arguments that its own checks refuse.
+    except ValueError as error:
+        raise MineDraftError(f"minedraft: the server did not start: {error}") from error
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from minedraft.theory import Acceptance
 from minedraft.validation import check_number
 
+_LONGEST = 1 << 14
 ENDLESS = 1 << 40
 """Right guesses of a chain that never goes wrong."""
 
@@ -45,7 +46,7 @@ class PositionChains:
         right = 0
         while right < ENDLESS and rng.random() < self._acceptance.at(right % (k + 1) + 1):
             right += 1
-            if right > 1 << 20:
+            if right > _LONGEST:
                 return ENDLESS
         return right
 
@@ -76,7 +77,7 @@ class MarkovChains:
         right = 0
         while rng.random() < (self.easy if is_easy else self.hard):
             right += 1
-            if right > 1 << 20:
+            if right > _LONGEST:
                 return ENDLESS
             if rng.random() < (self.to_hard if is_easy else self.to_easy):
                 is_easy = not is_easy

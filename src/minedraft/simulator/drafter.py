@@ -312,16 +312,19 @@ class SimDrafter:
         if self._pool.reserve(drafted, num_tokens):
             return True
         in_pass = {each for each, _ in rows}
-        newer = sorted(
-            (each for each in self._known.values() if each.order > drafted.order),
-            key=lambda each: -each.order,
-        )
+        newer = [
+            each
+            for each in sorted(self._known.values(), key=lambda each: -each.order)
+            if each.order > drafted.order and each.num_blocks and each not in in_pass
+        ]
+        # Nobody gives way for nothing: two that never fit would take turns for ever.
+        if not self._pool.has(drafted, num_tokens, sum(each.num_blocks for each in newer)):
+            return False
         for victim in newer:
-            if victim.num_blocks and victim not in in_pass:
-                self._pool.release(victim)
-                victim.forget_kv()
-                if self._pool.reserve(drafted, num_tokens):
-                    return True
+            self._pool.release(victim)
+            victim.forget_kv()
+            if self._pool.reserve(drafted, num_tokens):
+                return True
         return False
 
     # -- answers -----------------------------------------------------------------------

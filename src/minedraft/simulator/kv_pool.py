@@ -27,6 +27,11 @@ class KvPool:
         """Blocks that hold so many tokens."""
         return -(-num_tokens // self._block_size)
 
+    def has(self, holder: Holder, num_tokens: int, num_more: int) -> bool:
+        """Whether `num_more` free blocks would be enough for what `holder` lacks."""
+        more = self.blocks(num_tokens) - holder.num_blocks
+        return self.num_free is None or more <= self.num_free + num_more
+
     def reserve(self, holder: Holder, num_tokens: int) -> bool:
         """Give `holder` the blocks it lacks for `num_tokens`; False, and nothing, if too few."""
         more = self.blocks(num_tokens) - holder.num_blocks

@@ -24,7 +24,7 @@ class LinkModel:
 
     def __post_init__(self) -> None:
         check_number("link.delay_ms", self.delay_ms, 0.0, 60_000.0)
-        check_number("link.mb_per_s", self.mb_per_s, 0.0, optional=True, low_open=True)
+        check_number("link.mb_per_s", self.mb_per_s, 1e-6, optional=True)
 
     def bytes_ms(self, num_bytes: int) -> float:
         """Time that the bytes take beside the delay."""

@@ -14,7 +14,8 @@ from minedraft.simulator.request import SimRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Shares are of the time until the last request ended, over all devices of a kind."""
+    """Shares are of the time until the last request ended (for drafters, which may guess on for
+    a moment, until the last pass did), over all devices of a kind."""
 
     figures: Figures
     tokens_per_s: float

@@ -223,7 +223,7 @@ def _outcome(
         num_accepted=sum(each.num_accepted for each in counters),
         num_preemptions=sum(each.num_preemptions for each in counters),
         target_busy_share=busy_ms / span_ms / len(fleet.engines),
-        drafter_busy_share=drafting_ms / span_ms / max(1, len(fleet.drafters)),
+        drafter_busy_share=drafting_ms / (clock.now_ms - first_ms) / max(1, len(fleet.drafters)),
         num_link_bytes=sum(each.num_bytes for each in fleet.links),
         peak_kv_blocks=max(each.peak_used for each in fleet.pools),
         num_events=clock.num_events,

@@ -28,6 +28,8 @@ from minedraft.validation import (
 )
 
 _MAX_COUNT = 100_000_000
+_SHORTEST_PASS_MS = 1e-3
+"""In no time at all any number of passes would take place."""
 T = TypeVar("T")
 
 
@@ -46,6 +48,7 @@ class EngineGroup:
     block_size: int = 16
 
     def __post_init__(self) -> None:
+        _check_takes_time("engines.target", self.target)
         check_int("engines.count", self.count, 1, 100_000)
         check_number("engines.overhead_ms", self.overhead_ms, 0.0, 60_000.0)
         check_int("engines.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
@@ -72,6 +75,7 @@ class DrafterGroup:
     block_size: int = 16
 
     def __post_init__(self) -> None:
+        _check_takes_time("drafters.draft", self.draft)
         check_int("drafters.count", self.count, 1, 100_000)
         check_int("drafters.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("drafters.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
@@ -246,7 +250,8 @@ class Scenario:
             load=LoadSpec.from_mapping(options.get("load", {}), f"{where}.load"),
             link=_read(LinkModel, f"{where}.link", options.get("link", {})),
             failures=tuple(
-                _read(Failure, at, each) for at, each in _tables(where, options, "failures")
+                _read(Failure, at, each, ("drafter", "at_s", "for_s"))
+                for at, each in _tables(where, options, "failures")
             ),
             seed=options.get("seed", 0),  # type: ignore[arg-type]
         )
@@ -263,7 +268,7 @@ def read_scenarios(path: str | Path, *, seed: int | None = None) -> list[Scenari
     where = f"scenario file {str(path)!r}"
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"minedraft: cannot read {where}: {error}") from error
     _require(where, table, ("mode", "num_speculative_tokens"))
     if seed is not None:
@@ -277,6 +282,10 @@ def read_scenarios(path: str | Path, *, seed: int | None = None) -> list[Scenari
         for mode in modes
         for k in (lengths if mode != "none" else lengths[:1])
     ]
+
+
+def _check_takes_time(where: str, latency: LatencyModel) -> None:
+    check_number(f"{where}.fixed_ms", latency.fixed_ms, _SHORTEST_PASS_MS)
 
 
 def _require(where: str, options: Mapping[str, object], names: tuple[str, ...]) -> None:
@@ -304,8 +313,9 @@ def _with_latency(kind: type, where: str, table: object, role: str) -> dict[str,
     return {**options, role: LatencyModel.from_mapping(f"{where}.{role}", options[role])}
 
 
-def _read(kind: type[T], where: str, table: object) -> T:
+def _read(kind: type[T], where: str, table: object, needed: tuple[str, ...] = ()) -> T:
     options = as_mapping(where, table)
+    _require(where, options, needed)
     refuse_unknown(where, options, (each.name for each in fields(kind)))  # type: ignore[arg-type]
     return kind(**options)
 

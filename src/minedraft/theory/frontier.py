@@ -105,6 +105,7 @@ def sequential_time_ms(
     frontier: Frontier, num_tokens: float, drafting_ms: float, verify_ms: float
 ) -> float:
     """T_SD = R (t + V) / f(t), in ms; infinite where f(t) is 0."""
+    check_number("verify_ms", verify_ms, 0.0)
     return _total(frontier, num_tokens, drafting_ms, drafting_ms + verify_ms)
 
 
@@ -112,6 +113,7 @@ def parallel_time_ms(
     frontier: Frontier, num_tokens: float, drafting_ms: float, verify_ms: float
 ) -> float:
     """T_PSD = R max(t, V) / f(t), in ms; infinite where f(t) is 0."""
+    check_number("verify_ms", verify_ms, 0.0)
     return _total(frontier, num_tokens, drafting_ms, max(drafting_ms, verify_ms))
 
 

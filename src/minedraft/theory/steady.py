@@ -103,6 +103,7 @@ class NoneForm:
 
     def steady(self, load: Load, k: int) -> Steady:
         """See ClosedForm."""
+        _check_k(k)
         return _round(load, load.step_ms(load.in_flight, 0), 1.0)
 
 
@@ -237,8 +238,16 @@ def _pass_ms(load: Load, num_requests: float) -> float:
 def _mean_over_missed(load: Load, missed: float) -> float:
     """Mean time of a draft pass for those of m requests that missed, each with the same chance."""
     m = load.in_flight
-    chances = (math.comb(m, n) * missed**n * (1 - missed) ** (m - n) for n in range(m + 1))
+    chances = (_binomial(m, n, missed) for n in range(m + 1))
     return math.fsum(chance * _pass_ms(load, n) for n, chance in enumerate(chances) if n)
+
+
+def _binomial(m: int, n: int, chance: float) -> float:
+    """Probability that n of m happen; by logarithms, since the factors leave a float's range."""
+    if chance in (0.0, 1.0):
+        return float(n == m * chance)
+    ways = math.lgamma(m + 1) - math.lgamma(n + 1) - math.lgamma(m - n + 1)
+    return math.exp(ways + n * math.log(chance) + (m - n) * math.log1p(-chance))
 
 
 def _check_k(k: int) -> None:
