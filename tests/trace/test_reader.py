@@ -152,3 +152,13 @@ def test_last_line_without_line_end_counts(
     path.write_bytes(first + b"\n" + second)
     assert len(read_trace(path)[1]) == 1
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(b"", "the file is empty"), (b"[" * 200_000 + b"\n", "not valid JSON")]
+)
+def test_a_file_that_holds_no_record_says_so(text: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=says):
+        read_trace(path)

@@ -52,6 +52,8 @@ def read_trace(path: str | os.PathLike[str]) -> tuple[TraceHeader, list[StepReco
 def _parse_header(
     decoder: msgspec.json.Decoder[TraceHeader | StepRecord], line: bytes, where: str
 ) -> TraceHeader:
+    if not line:
+        raise ValueError(f"{where}: field type: header missing, the file is empty")
     # The version comes before the other fields: those of another version may differ.
     raw = _decode(msgspec.json.Decoder(), line, where) if line.strip() else {}
     kind = raw.get("type") if isinstance(raw, dict) else None
@@ -86,7 +88,7 @@ def _decode(decoder: msgspec.json.Decoder[T], line: bytes, where: str) -> T:
         return decoder.decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(f"{where}: {_name_field(str(error))}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _BadJsonError(f"{where}: not valid JSON: {error}") from error
 
 
