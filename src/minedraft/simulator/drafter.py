@@ -249,10 +249,12 @@ class SimDrafter:
         return (each for each in self._known.values() if each.num_computed < each.num_committed - 1)
 
     def _short(self) -> list[DraftedSim]:
+        longest = self._limits.max_model_len
         return [
             each
             for each in self._known.values()
-            if each.num_guesses < min(each.num_sent + each.lead, self._room(each))
+            if each.num_guesses < each.num_sent + each.lead
+            and each.num_committed + each.num_guesses < longest
         ]
 
     def _goal(self, member: DraftedSim) -> int:
@@ -344,11 +346,14 @@ class SimDrafter:
         if not self._is_reported:
             return
         reports: dict[Reply, Answer] = {}
+        end_ms = self._clock.now_ms
         for drafted, _ in rows:
-            if drafted.num_guesses and self._known.get(drafted.request) is drafted:
-                draft = self._draft(drafted, drafted.num_guesses, start_ms, 1)
-                reply = self._reply_of[drafted.request]
-                reports.setdefault(reply, []).append((drafted.request, drafted.version, draft))
+            guesses, request = drafted.num_guesses, drafted.request
+            if guesses and self._known.get(request) is drafted:
+                right = drafted.num_right if drafted.num_right < guesses else guesses
+                draft = Draft(drafted.num_committed, guesses, right, start_ms, end_ms, 1)
+                answer = reports.setdefault(self._reply_of[request], [])
+                answer.append((request, drafted.version, draft))
         for reply, answer in reports.items():
             reply(answer, ())
 

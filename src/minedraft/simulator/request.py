@@ -6,6 +6,7 @@ Owns their counts of tokens; no text is simulated, only how many guesses of it a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +40,7 @@ class SimRequest:
         return self.num_prompt_tokens + self.num_output_tokens - self.num_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Guesses that continue a request of `length` tokens: how many, and how many are right."""
 
     length: int
