@@ -108,6 +108,14 @@ def test_unwritable_output(path: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert f"{target}: No such file" in capsys.readouterr().err
 
 
+def test_the_trace_is_never_overwritten(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = path.read_bytes()
+    for flag in ("--png", "--perfetto"):
+        assert _run(path, flag, path.parent / "." / path.name) == 2
+        assert "must be different files" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs /dev/full")
 def test_full_disk_names_the_output(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(path, "--perfetto", "/dev/full") == 2

@@ -49,6 +49,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out the command and return its exit code: 0, or 2 after an error message."""
     try:
+        _check_distinct(args)
         with _naming(args.trace):
             header, steps = read_trace(args.trace)
         _write_files(args, header, steps)
@@ -73,6 +74,13 @@ def format_summary(summary: Summary) -> str:
     values = max(len(value) for _, value, _ in rows)
     lines = [f"{name:<{names}}  {value:>{values}}  {unit}" for name, value, unit in rows]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to overwrite the trace, or one output with the other."""
+    given = [each for each in (args.trace, args.png, args.perfetto) if each is not None]
+    if len({each.resolve() for each in given}) < len(given):
+        raise ValueError("the trace, --png and --perfetto must be different files")
 
 
 def _write_files(args: argparse.Namespace, header: TraceHeader, steps: list[StepRecord]) -> None:
