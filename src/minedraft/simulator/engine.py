@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from minedraft.batching import Batch
 from minedraft.emulation import LatencyModel
@@ -67,7 +67,6 @@ class EngineCounters:
     num_proposed: int = 0
     num_accepted: int = 0
     num_preemptions: int = 0
-    steps_by_batch: dict[str, int] = field(default_factory=dict)
 
 
 class SimEngine:
