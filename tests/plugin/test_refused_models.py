@@ -67,17 +67,15 @@ def _whisper(folder: Path) -> Path:
 MODELS = {"mamba": _mamba, "hybrid": _hybrid, "encoder-decoder": _whisper}
 
 
-def _create(model: Path, pairs: dict[str, Any], **more: Any) -> Any:
+def _create(target: Path, draft: Path, **more: Any) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    options = {"draft_model": str(pairs["high"].draft)}
     args = EngineArgs(
-        model=str(model),
+        model=str(target),
         dtype="float32",
         max_model_len=256,
-        skip_tokenizer_init=True,
         **more,
-        **minedraft.engine_args(**options),
+        **minedraft.engine_args(draft_model=str(draft), draft_dtype="float32"),
     )
     return args.create_engine_config()
 
@@ -92,55 +90,47 @@ def _create(model: Path, pairs: dict[str, Any], **more: Any) -> Any:
 )
 def test_targets(kind: str, says: str, pairs: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
-        _create(MODELS[kind](tmp_path / kind), pairs)
+        _create(MODELS[kind](tmp_path / kind), pairs["high"].draft, skip_tokenizer_init=True)
 
 
 def test_pooling_targets(pairs: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="runner = 'pooling'"):
-        _create(pairs["high"].target, pairs, runner="pooling")
+        _create(pairs["high"].target, pairs["high"].draft, runner="pooling")
 
 
-def _draft_config(draft: Path, target: Path, **more: Any) -> Any:
-    from minedraft.config import MineDraftConfig
+def _drafter_max_model_len(vllm_config: Any) -> int:
+    """What the drafter process would make of the engine's config."""
+    import msgspec
+
     from minedraft.plugin.draft_config import draft_vllm_config
     from minedraft.plugin.drafter_main import DrafterSettings
+    from minedraft.plugin.engine_config import active_options
+    from minedraft.plugin.lifecycle import drafter_settings
 
-    config = MineDraftConfig.from_mapping({"draft_model": str(draft), "draft_dtype": "float32"})
-    settings = DrafterSettings(
-        **{
-            "address": "",
-            "token": "",
-            "parent_pid": 0,
-            "options": config.to_mapping(),
-            "target_max_model_len": 256,
-            "target_tokenizer": str(target),
-            "target_vocab_size": 512,
-            "max_num_seqs": 8,
-            "trust_remote_code": False,
-            "seed": 0,
-            **more,
-        }
-    )
-    return draft_vllm_config(settings, config)
+    config = active_options(vllm_config)
+    told = {"address": "", "token": "", **drafter_settings(config, vllm_config)}
+    made = draft_vllm_config(msgspec.convert(told, DrafterSettings), config)
+    return int(made.model_config.max_model_len)
 
 
 def test_a_draft_model_with_another_tokenizer(pairs: dict[str, Any], tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    build_tokenizer(300, model_max_length=256).save_pretrained(other)
+    draft = padded_vocabulary(pairs["high"].draft, tmp_path / "other", 32)
+    build_tokenizer(300, model_max_length=256).save_pretrained(draft)
     with pytest.raises(ConfigError, match="its tokenizer differs"):
-        _draft_config(pairs["high"].draft, other)
+        _create(pairs["high"].target, draft)
 
 
-def test_a_draft_model_with_a_smaller_vocabulary(pairs: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="512 vocabulary entries; allowed: at least"):
-        _draft_config(pairs["high"].draft, pairs["high"].target, target_vocab_size=544)
+def test_a_draft_model_with_a_smaller_vocabulary(pairs: dict[str, Any], tmp_path: Path) -> None:
+    target = padded_vocabulary(pairs["high"].target, tmp_path / "padded", 32)
+    with pytest.raises(ConfigError, match=r"512 vocabulary entries; allowed: at least .* 544"):
+        _create(target, pairs["high"].draft)
 
 
 def test_a_draft_model_with_a_larger_vocabulary_is_allowed(
     pairs: dict[str, Any], tmp_path: Path
 ) -> None:
     draft = padded_vocabulary(pairs["high"].draft, tmp_path / "padded", 32)
-    assert _draft_config(draft, pairs["high"].target).model_config.get_vocab_size() == 544
+    assert _drafter_max_model_len(_create(pairs["high"].target, draft)) == 256
 
 
 @pytest.mark.parametrize("kind", ["mamba", "hybrid"])
@@ -149,4 +139,9 @@ def test_a_draft_model_with_recurrent_layers(
 ) -> None:
     draft = MODELS[kind](tmp_path / kind)
     with pytest.raises(ConfigError, match=r"draft_model = .* models of attention layers only"):
-        _draft_config(draft, pairs["high"].target)
+        _create(pairs["high"].target, draft)
+
+
+def test_a_draft_model_without_a_config(pairs: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"draft_model = .* is not allowed: .*config"):
+        _create(pairs["high"].target, tmp_path)

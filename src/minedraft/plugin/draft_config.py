@@ -1,7 +1,6 @@
 """vLLM's config for the draft model, from minedraft's options.
 
-Owns the mapping of options and the check that both models share a tokenizer; it loads no
-weights.
+Owns the mapping of options; whether the model fits the target is `admission`'s.
 """
 
 from __future__ import annotations
@@ -9,40 +8,29 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from vllm.config import ModelConfig, VllmConfig
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.tokenizers import get_tokenizer
 
 from minedraft.config import DrafterConfig, MineDraftConfig
-from minedraft.errors import ConfigError
-from minedraft.plugin.engine_config import refuse_recurrent
 
 if TYPE_CHECKING:
     from minedraft.plugin.drafter_main import DrafterSettings
 
 _CPU_KV_CACHE_GIB = 1.0
-_PROBE = (
-    "The quick brown fox, 1234.5 + 67 = ?\n\tdef f(x): return {'a': [x, None]}  # naïve\n"
-    "Ein Käfer, 東京都 и Москва; <|im_start|>user"
-)
 
 
 def draft_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> VllmConfig:
     """The draft model's VllmConfig: single device, V1 runner, no async scheduling.
 
     Raises:
-        ConfigError: the tokenizers differ, or the draft model's vocabulary is too small.
         ValueError: vLLM refuses the model or an option.
     """
     drafter = config.drafter
     assert drafter is not None
     args = EngineArgs(**_engine_options(settings, drafter))
-    _check_same_tokenizer(settings, drafter)
-    model = args.create_model_config()
-    _check_vocabulary(settings, model)
-    refuse_recurrent("draft_model", model)
     if drafter.max_model_len is None:
-        args.max_model_len = min(model.max_model_len, settings.target_max_model_len)
+        own = args.create_model_config().max_model_len
+        args.max_model_len = min(own, settings.target_max_model_len)
     return args.create_engine_config()
 
 
@@ -81,30 +69,3 @@ def _seed(settings: DrafterSettings) -> int:
     the target draws, or their verification is not exact."""
     text = f"minedraft drafter {settings.seed} {settings.life}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
-
-
-def _check_same_tokenizer(settings: DrafterSettings, drafter: DrafterConfig) -> None:
-    if settings.target_tokenizer is None:
-        return
-    trust = settings.trust_remote_code
-    names = ((settings.target_tokenizer, None), (drafter.model, drafter.revision))
-    ids = [
-        list(get_tokenizer(name, trust_remote_code=trust, revision=revision).encode(_PROBE))
-        for name, revision in names
-    ]
-    if ids[0] != ids[1]:
-        raise ConfigError(
-            f"minedraft: draft_model = {drafter.model!r} is not allowed: its tokenizer differs "
-            f"from the target's ({settings.target_tokenizer!r}); allowed: a draft model that "
-            "shares the target's tokenizer"
-        )
-
-
-def _check_vocabulary(settings: DrafterSettings, model: ModelConfig) -> None:
-    own = model.get_vocab_size()
-    if own < settings.target_vocab_size:
-        raise ConfigError(
-            f"minedraft: draft_model = {model.model!r} is not allowed: it has "
-            f"{own} vocabulary entries; allowed: at least the target's "
-            f"{settings.target_vocab_size}"
-        )

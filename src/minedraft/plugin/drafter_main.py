@@ -35,7 +35,6 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     parent_pid: int
     options: dict[str, Any]
     target_max_model_len: int
-    target_tokenizer: str | None
     target_vocab_size: int
     max_num_seqs: int
     trust_remote_code: bool

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vllm.config import ModelConfig, VllmConfig
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
@@ -24,6 +24,7 @@ from minedraft.devices import Device, parse_cores, share_of_cores
 from minedraft.drafter.process import DrafterLauncher, StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
+from minedraft.plugin.admission import refuse_draft_model, refuse_target
 from minedraft.plugin.compat import check_vllm
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
@@ -132,7 +133,9 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         cpu_kv_cache_default(self)
         warn_of_cpu_compilation(self)
         vllm_config = original(self, *args, **kwargs)
-        _refuse_model(vllm_config)
+        refuse_target(vllm_config)
+        if config.drafter is not None and config.mode != "none":
+            refuse_draft_model(config.drafter, vllm_config.model_config)
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
@@ -259,37 +262,6 @@ def _refuse_device(config: MineDraftConfig, num_target_devices: int, num_drafter
             str(config.drafter.device),
             f"a GPU that the target leaves free{others}: the target takes cuda:0 to "
             f"cuda:{num_target_devices - 1}, and {count} GPUs are visible",
-        )
-
-
-def _refuse_model(vllm_config: VllmConfig) -> None:
-    """Raise ConfigError if the target is a model that minedraft cannot draft for."""
-    model = vllm_config.model_config
-    if model.runner_type != "generate":
-        raise ConfigError.bad_value("runner", model.runner_type, "'generate'")
-    if model.is_encoder_decoder:
-        raise ConfigError.bad_value("model", model.model, "decoder-only models")
-    if getattr(model, "is_diffusion", False):
-        raise ConfigError.bad_value("model", model.model, "autoregressive models")
-    if vllm_config.parallel_config.data_parallel_size > 1 and model.is_moe:
-        raise ConfigError.bad_value(
-            "data_parallel_size",
-            vllm_config.parallel_config.data_parallel_size,
-            "1 for a mixture of experts: vLLM runs its replicas in lock-step",
-        )
-    if vllm_config.speculative_config is not None:
-        refuse_recurrent("model", model)
-
-
-def refuse_recurrent(field: str, model: ModelConfig) -> None:
-    """Raise ConfigError for a model with recurrent layers.
-
-    Their state cannot be taken back after rejected drafts, and vLLM's worker forgets which
-    state is current when a request sits out a step, as one of two batches does.
-    """
-    if model.is_hybrid or model.is_attention_free:
-        raise ConfigError.bad_value(
-            field, model.model, "models of attention layers only (no Mamba or linear attention)"
         )
 
 

@@ -129,7 +129,6 @@ def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[s
         "parent_pid": os.getpid(),
         "options": config.to_mapping(),
         "target_max_model_len": model.max_model_len,
-        "target_tokenizer": None if model.skip_tokenizer_init else str(model.tokenizer),
         "target_vocab_size": model.get_vocab_size(),
         "max_num_seqs": vllm_config.scheduler_config.max_num_seqs,
         "trust_remote_code": model.trust_remote_code,

@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 from vllm import LLM, SamplingParams
+from vllm.config import ModelConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
+from vllm.tokenizers import cached_tokenizer_from_config
 
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError, MineDraftError
+from minedraft.plugin.admission import first_lines
 from minedraft.plugin.engine_config import SCHEDULER, active_options
 from minedraft.plugin.engine_flags import parse_engine_flags
 from minedraft.plugin.runtime import count_devices, preload_openmp
@@ -65,10 +68,9 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         trace = run.config.trace or str(Path(folder) / "trace.jsonl")
         run = replace(run, config=replace(run.config, trace=trace))
         engine = _engine_arguments(run)
+        inputs = _inputs(_create_config(engine).model_config, run)
         llm = _start(engine)
         try:
-            inputs = _inputs(llm, run)
-            _check_lengths(llm, run, inputs)
             begin = time.perf_counter()
             outputs = llm.generate(inputs, _sampling(run), use_tqdm=True)
             wall_s = time.perf_counter() - begin
@@ -91,16 +93,15 @@ def _summary(trace: str) -> Summary | None:
         return None
 
 
-def _check_lengths(llm: LLM, run: OfflineRun, inputs: Sequence[str]) -> None:
-    """vLLM would refuse the first prompt that is too long, and all others with it."""
-    limit = llm.llm_engine.vllm_config.model_config.max_model_len
-    tokenizer: Any = llm.get_tokenizer()
-    for prompt, text in zip(run.prompts, inputs, strict=True):
-        if (length := len(tokenizer.encode(text))) >= limit:
-            raise ConfigError(
-                f"minedraft: prompt {prompt.id!r} of --prompts has {length} tokens; allowed: fewer "
-                f"than max_model_len = {limit}"
-            )
+def _create_config(engine: EngineArgs) -> VllmConfig:
+    """What the engine will run with, so that what is refused is so before it starts."""
+    try:
+        return engine.create_engine_config()
+    except ConfigError:
+        raise
+    # What vLLM raises for a bad argument or model.
+    except (ValueError, OSError) as error:
+        raise MineDraftError(f"minedraft: the engine cannot start: {first_lines(error)}") from error
 
 
 def _start(engine: EngineArgs) -> LLM:
@@ -124,18 +125,34 @@ def _engine_arguments(run: OfflineRun) -> EngineArgs:
     return engine
 
 
-def _inputs(llm: LLM, run: OfflineRun) -> list[Any]:
-    if not run.chat:
-        return [prompt.text for prompt in run.prompts]
-    tokenizer: Any = llm.get_tokenizer()
+def _inputs(model: ModelConfig, run: OfflineRun) -> list[Any]:
+    """The prompts as vLLM takes them.
+
+    Raises:
+        ConfigError: a prompt is too long (vLLM would refuse all others with it), or there is
+            no chat template.
+    """
+    if model.skip_tokenizer_init:
+        raise ConfigError.bad_value("--skip-tokenizer-init", True, "not given: prompts are text")
+    tokenizer: Any = cached_tokenizer_from_config(model)
+    texts = [prompt.text for prompt in run.prompts]
+    if run.chat:
+        texts = [_chat(tokenizer, text, run.target) for text in texts]
+    limit = model.max_model_len
+    for prompt, text in zip(run.prompts, texts, strict=True):
+        if (length := len(tokenizer.encode(text))) >= limit:
+            raise ConfigError(
+                f"minedraft: prompt {prompt.id!r} of --prompts has {length} tokens; allowed: fewer "
+                f"than max_model_len = {limit}"
+            )
+    return texts
+
+
+def _chat(tokenizer: Any, text: str, target: str) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
-        raise ConfigError(f"minedraft: --chat is not allowed: {run.target!r} has no chat template")
-    return [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt.text}], tokenize=False, add_generation_prompt=True
-        )
-        for prompt in run.prompts
-    ]
+        raise ConfigError(f"minedraft: --chat is not allowed: {target!r} has no chat template")
+    message = {"role": "user", "content": text}
+    return str(tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True))
 
 
 def _sampling(run: OfflineRun) -> SamplingParams:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError, MineDraftError
+from minedraft.plugin.admission import first_lines
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER
 from minedraft.plugin.runtime import preload_openmp
 
@@ -67,7 +68,9 @@ def serve(target: str, config: MineDraftConfig, flags: Sequence[str]) -> int:
         raise
     # What vLLM raises for arguments that its own checks refuse.
     except ValueError as error:
-        raise MineDraftError(f"minedraft: the server did not start: {error}") from error
+        raise MineDraftError(
+            f"minedraft: the server did not start: {first_lines(error)}"
+        ) from error
     return 0
 
 
