@@ -90,10 +90,12 @@ def render_report(
             "",
             *_table(outcomes),
             "",
-            "Devices: the target's + the drafter's (on a CPU, cores). t is the time to draft a "
-            "batch, V to verify one; overlap is the share of draft time hidden behind "
-            "verification. On a CPU the target is bound by compute from a few tokens on, so that "
-            "drafts cost there what they save on a GPU: compare modes, do not read a speed-up "
+            "Devices: the target's + the drafter's (on a CPU, cores). A step is one pass of the "
+            "target; tokens/step are those of all its requests. Accepted is the share of draft "
+            "tokens that the target took. t is the time to draft a batch, V to verify one; overlap "
+            "is the share of draft time hidden behind verification. On a CPU the target is bound "
+            "by compute from a few tokens on, so that drafts cost there what they save on a GPU: "
+            "compare modes, do not read a speed-up "
             "over plain decoding.",
             "",
         ]

@@ -124,6 +124,10 @@ def test_missing_field(path: Path, first: bytes, second: bytes) -> None:
         ("draft_start_ns", None, "draft_end_ns"),
         ("accepted_per_position", [1], "accepted_per_position"),
         ("accepted_per_position", [1, 2], "accepted_per_position"),
+        ("accepted_per_position", [1, -1], "accepted_per_position[1]"),
+        ("num_output_tokens", -1, "num_output_tokens"),
+        ("batch_sizes", [1, -1], "batch_sizes[1]"),
+        ("wait_ns", -1, "wait_ns"),
     ],
 )
 def test_wrong_value_in_step(

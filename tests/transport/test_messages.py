@@ -116,6 +116,12 @@ def test_messages_for_one_end_are_refused_by_the_other() -> None:
             decode_to_drafter(encode(message))
 
 
+@pytest.mark.parametrize("release", [("half \ud800 pair", 0), ("a", 2**64)])
+def test_what_cannot_be_encoded_is_a_protocol_error(release: tuple[str, int]) -> None:
+    with pytest.raises(ProtocolError, match="cannot be encoded"):
+        encode(Update(releases=[release]))
+
+
 @pytest.mark.parametrize("message", [HELLO, Failed(token="t", reason="r")], ids=["hello", "failed"])
 @pytest.mark.parametrize("version", [0, PROTOCOL_VERSION + 1, -1, 2**40])
 def test_another_protocol_version_is_refused(message: Any, version: int) -> None:

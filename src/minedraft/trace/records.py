@@ -8,13 +8,15 @@ processes of one machine, so that drafter and verifier times can be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from minedraft.policies import Drafting
 
 TRACE_VERSION = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 StepMode = Literal["two-batch", "sequential", "pearl", "wait-free", "plain", "prefill"]
 """How a step ran: drafts of one of two batches verified, drafts of the only batch verified
@@ -34,7 +36,7 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     version: int = TRACE_VERSION
     mode: str
     """The mode asked for, by its name among the options."""
-    num_speculative_tokens: int
+    num_speculative_tokens: Count
     target: str
     draft: str | None
     emulated: bool
@@ -46,33 +48,33 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="step"):
     """One pass of the target."""
 
-    step: int
+    step: Count
     mode: StepMode
     batch: int | None
     """The verified batch (0 or 1); None for one that is not split."""
-    batch_sizes: tuple[int, int]
+    batch_sizes: tuple[Count, Count]
     """Decoding requests in batch 0 and batch 1 when the step was planned."""
-    num_requests: int
+    num_requests: Count
     """Decoding requests in this pass (with and without drafts)."""
-    num_prefill_requests: int
-    num_prefill_tokens: int
-    num_decode_tokens: int
+    num_prefill_requests: Count
+    num_prefill_tokens: Count
+    num_decode_tokens: Count
     """Tokens of decoding requests fed to the target, drafts included."""
-    num_output_tokens: int
+    num_output_tokens: Count
     """Tokens that the pass added to requests, first tokens of prompts included."""
-    proposed_per_position: list[int]
+    proposed_per_position: list[Count]
     """Draft tokens verified at position 1..k."""
-    accepted_per_position: list[int]
-    draft_start_ns: int | None
+    accepted_per_position: list[Count]
+    draft_start_ns: Count | None
     """When the drafter began the drafts verified in this step; None without drafts."""
-    draft_end_ns: int | None
-    draft_passes: int
+    draft_end_ns: Count | None
+    draft_passes: Count
     """Passes of the draft model spent on them (the catch-up pass included)."""
-    verify_start_ns: int
-    verify_end_ns: int
-    wait_ns: int
+    verify_start_ns: Count
+    verify_end_ns: Count
+    wait_ns: Count
     """How long the scheduler waited for drafts, with nothing else to run."""
-    draft_busy_ns: int | None = None
+    draft_busy_ns: Count | None = None
     """Time in passes between draft_start_ns and draft_end_ns; None: all of it."""
-    drafter_losses: int = 0
+    drafter_losses: Count = 0
     """How often the drafter was lost (dead, hung or confused) so far."""

@@ -177,10 +177,10 @@ _to_scheduler = msgspec.msgpack.Decoder(ToScheduler)
 
 
 def encode(message: ToDrafter | ToScheduler) -> bytes:
-    """The bytes of one message; ProtocolError if a number in it is too large."""
+    """The bytes of one message; ProtocolError if a number in it is too large or a text no Unicode."""
     try:
         return _encoder.encode(message)
-    except OverflowError as error:
+    except (OverflowError, UnicodeEncodeError) as error:
         raise ProtocolError(f"minedraft: message cannot be encoded: {error}") from error
 
 
