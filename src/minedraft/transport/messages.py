@@ -177,7 +177,7 @@ _to_scheduler = msgspec.msgpack.Decoder(ToScheduler)
 
 
 def encode(message: ToDrafter | ToScheduler) -> bytes:
-    """The bytes of one message; ProtocolError if a number in it is too large or a text no Unicode."""
+    """The bytes of one message; ProtocolError for numbers too large and text that is no Unicode."""
     try:
         return _encoder.encode(message)
     except (OverflowError, UnicodeEncodeError) as error:
