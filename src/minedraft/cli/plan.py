@@ -18,6 +18,7 @@ from minedraft.bench.paper_settings import DATASET_OFFSETS
 from minedraft.errors import ConfigError
 from minedraft.hardware import GPUS, Model, Pair, Placement
 from minedraft.planner import (
+    GOALS,
     DeviceSource,
     Plan,
     Question,
@@ -31,6 +32,7 @@ from minedraft.planner import (
     text_of,
 )
 from minedraft.theory import Acceptance
+from minedraft.validation import check_int
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -46,6 +48,9 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_pair(parser)
     _add_load(parser)
     parser.add_argument("--max-k", type=int, default=8, metavar="K", help="default: %(default)s")
+    parser.add_argument(
+        "--goal", choices=GOALS, default="throughput", help="of tokens/s; default: %(default)s"
+    )
     parser.add_argument("--map", type=Path, metavar="F.png", help="winners over t/V and in flight")
     parser.add_argument("--json", type=Path, metavar="F.json", help="all figures")
     parser.set_defaults(run=run)
@@ -103,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
 
 def read_question(args: argparse.Namespace) -> Question:
     """The question of the given options; ConfigError names the option at fault."""
+    for name in ("num_target_devices", "num_draft_devices"):
+        check_int(name, getattr(args, name), 1)
     gpu = find_gpu("device", args.device)
     target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
     pair = Pair(
@@ -120,8 +127,9 @@ def read_question(args: argparse.Namespace) -> Question:
         slo=Slo(**bounds) if is_bound else None,
         num_target_devices=args.num_target_devices,
         num_draft_devices=args.num_draft_devices,
-        highest_k=args.max_k,
+        max_k=args.max_k,
         overhead_ms=args.overhead_ms,
+        goal=args.goal,
     )
 
 
@@ -129,6 +137,7 @@ def as_mapping(plan: Plan) -> dict[str, Any]:
     """All figures of a plan, for a JSON file."""
     other = plan.next_best
     return {
+        "goal": plan.question.goal,
         "source": plan.question.source.title,
         "acceptance": list(plan.question.acceptance.conditional),
         "in_flight": plan.question.in_flight,

@@ -7,11 +7,12 @@ from minedraft.planner.map import WinnerMap, cells_of, draw_map, make_map, ratio
 from minedraft.planner.names import find_gpu, find_model, known_acceptance
 from minedraft.planner.plan import Gain, Plan, make_plan
 from minedraft.planner.question import Question
-from minedraft.planner.row import Row
+from minedraft.planner.row import GOALS, Row
 from minedraft.planner.source import DeviceSource, Source
 from minedraft.planner.words import gain_sentence, text_of
 
 __all__ = [
+    "GOALS",
     "DeviceSource",
     "Gain",
     "Plan",

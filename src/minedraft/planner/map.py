@@ -6,7 +6,10 @@ the picture is drawn.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from minedraft.config import MODES
@@ -34,7 +37,7 @@ class WinnerMap:
 
 
 def ratio_of(question: Question) -> float:
-    """t/V of one draft token a request, at the question's requests in flight."""
+    """t/V of one draft token a request, at the question's requests in flight, without prompts."""
     load = question.load(question.in_flight)
     return load.draft_ms(load.in_flight, 1) / load.verify_ms(load.in_flight, load.in_flight)
 
@@ -74,7 +77,7 @@ def make_map(question: Question) -> WinnerMap:
         own_ratio=own,
         ratios=ratios,
         in_flight=in_flight,
-        winners=winners(cells, MODES, question.highest_k),
+        winners=winners(cells, MODES, question.max_k),
     )
 
 
@@ -100,13 +103,12 @@ def draw_map(found: WinnerMap, path: Path) -> None:
     ]
     colours = ListedColormap(_COLOURS)
     axes.pcolormesh(
-        found.ratios,
-        found.in_flight,
+        _edges(found.ratios),
+        _edges(found.in_flight),
         codes,
         cmap=colours,
         vmin=-0.5,
         vmax=len(MODES) - 0.5,
-        shading="nearest",
     )
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
@@ -120,3 +122,9 @@ def draw_map(found: WinnerMap, path: Path) -> None:
     canvas.legend(handles=handles, loc="outside right upper", frameon=False)
     # Without the library's version the file depends on what it shows alone.
     canvas.savefig(path, format="png", dpi=150, metadata={"Software": None})
+
+
+def _edges(middles: Sequence[float]) -> list[float]:
+    """Edges of cells around rising values, halfway on a logarithmic scale."""
+    inner = [math.sqrt(low * high) for low, high in pairwise(middles)]
+    return [middles[0] ** 2 / inner[0], *inner, middles[-1] ** 2 / inner[-1]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from minedraft.config import MODES
 from minedraft.errors import ConfigError
 from minedraft.planner.question import Question
-from minedraft.planner.row import Row
+from minedraft.planner.row import GOALS, Row
 from minedraft.planner.rows import are_replicas_whole, mode_row, replicas_row
 from minedraft.validation import check_number
 
@@ -51,23 +51,30 @@ class Plan:
 
     @property
     def recommended(self) -> Row:
-        """The candidate with the most tokens per second of those that keep the SLO, if any
-        does, and the nearest to it otherwise; of equal ones the first."""
-        return max(self.candidates, key=lambda row: row.rank)
+        """The candidate with the most of the goal among those that keep the SLO, or the nearest
+        to it if none does; of equal ones the first."""
+        return self.best_of(self.candidates)
 
     @property
     def next_best(self) -> Row | None:
-        """The best of the other candidates; None if there is none that keeps the SLO as well."""
+        """The best of the other candidates; None if only the recommended one keeps the SLO."""
         best = self.recommended
         others = [row for row in self.candidates if row is not best]
         others = [row for row in others if row.keeps_slo or not best.keeps_slo]
-        return max(others, key=lambda row: row.rank, default=None)
+        return self.best_of(others) if others else None
 
     @property
     def margin(self) -> float | None:
-        """Throughput of the recommended row over the next best, or None without one."""
-        other = self.next_best
-        return None if other is None else self.recommended.tokens_per_s / other.tokens_per_s
+        """The goal of the recommended row over that of the next best, or None without one.
+
+        Below 1 where nothing keeps the SLO, and the nearest to it is not the fastest.
+        """
+        other, value = self.next_best, GOALS[self.question.goal]
+        return None if other is None else value(self.recommended) / value(other)
+
+    def best_of(self, rows: Sequence[Row]) -> Row:
+        """The first of the best of some rows, at least one."""
+        return max(rows, key=lambda row: row.rank(self.question.goal))
 
     @property
     def gain(self) -> Gain:

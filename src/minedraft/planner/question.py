@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minedraft.bench.metrics import Slo
+from minedraft.planner.row import GOALS
 from minedraft.planner.source import Source
 from minedraft.theory import MAX_DRAFT_TOKENS, Acceptance, Load, PairTimes, Prompts
-from minedraft.validation import check_int, check_number
+from minedraft.validation import check_choice, check_int, check_number
 
-_MAX_IN_FLIGHT = 65_536
+_MAX_IN_FLIGHT = 8192
 _MAX_DEVICES = 65_536
+_MAX_TOKENS = 1e8
+_MAX_MS = 60_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +34,23 @@ class Question:
     slo: Slo | None = None
     num_target_devices: int = 1
     num_draft_devices: int = 1
-    highest_k: int = 8
+    max_k: int = 8
     overhead_ms: float = 0.0
     """Of each step of the target, hidden behind nothing."""
+    goal: str = "throughput"
+    """One of `row.GOALS`."""
     times: PairTimes = field(init=False, repr=False)
     """At the mean context: the prompt and half of the answer."""
 
     def __post_init__(self) -> None:
         check_int("in_flight", self.in_flight, 1, _MAX_IN_FLIGHT)
-        check_number("prompt_tokens", self.prompt_tokens, 0.0)
-        check_number("output_tokens", self.output_tokens, 1.0)
+        check_number("prompt_tokens", self.prompt_tokens, 0.0, _MAX_TOKENS)
+        check_number("output_tokens", self.output_tokens, 1.0, _MAX_TOKENS)
         check_int("num_target_devices", self.num_target_devices, 1, _MAX_DEVICES)
         check_int("num_draft_devices", self.num_draft_devices, 1, _MAX_DEVICES)
-        check_int("highest_k", self.highest_k, 1, MAX_DRAFT_TOKENS)
-        check_number("overhead_ms", self.overhead_ms, 0.0)
+        check_int("max_k", self.max_k, 1, MAX_DRAFT_TOKENS)
+        check_number("overhead_ms", self.overhead_ms, 0.0, _MAX_MS)
+        check_choice("goal", self.goal, GOALS)
         times = self.source.times(self.prompt_tokens + self.output_tokens / 2)
         object.__setattr__(self, "times", times)
 

@@ -5,6 +5,7 @@ Owns the figures of a row of the plan's table; which rows there are is `rows`'.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from minedraft.bench.metrics import Slo
@@ -23,7 +24,7 @@ class Row:
     num_devices: int
     steady: Steady
     ttft_ms: float
-    """Upper estimate: a whole round of waiting, and a pass with the whole prompt."""
+    """Estimate for a request that need not queue: the pass under way, and one with its prompt."""
     slo: Slo | None
 
     @property
@@ -54,13 +55,19 @@ class Row:
         """Whether mean TPOT and the estimate of TTFT are within their bounds."""
         return self.slo_excess <= 1.0
 
-    @property
-    def rank(self) -> tuple[float, float]:
-        """Greater is better: keeping the SLO, or nearest to it, comes before tokens per second."""
-        return -max(1.0, self.slo_excess), self.tokens_per_s
+    def rank(self, goal: str) -> tuple[float, float]:
+        """Greater is better: keeping the SLO, or nearest to it, comes before the goal."""
+        return -max(1.0, self.slo_excess), GOALS[goal](self)
 
     @property
     def engines_per_drafter(self) -> float | None:
         """How many such targets fill one drafter's time; None without a drafter."""
         share = self.steady.drafter_share
         return 1 / share if share else None
+
+
+GOALS: Mapping[str, Callable[[Row], float]] = {
+    "throughput": lambda row: row.tokens_per_s,
+    "per-device": lambda row: row.tokens_per_s_per_device,
+}
+"""What a recommendation makes the most of."""

@@ -30,7 +30,7 @@ def mode_row(question: Question, mode: str, in_flight: int) -> Row:
     if not tried:
         assert refused is not None
         raise refused
-    return max(tried, key=lambda row: row.rank)
+    return max(tried, key=lambda row: row.rank(question.goal))
 
 
 def replicas_row(question: Question) -> Row:
@@ -40,8 +40,9 @@ def replicas_row(question: Question) -> Row:
     """
     load = question.load(question.in_flight)
     each = max(1.0, question.in_flight * question.num_target_devices / question.num_devices)
+    step_ms = load.step_ms(each, 0.0, each)
     steady = Steady(
-        round_ms=load.step_ms(each, 0.0, each), tokens_per_round=1.0, in_flight=question.in_flight
+        round_ms=step_ms, tokens_per_round=1.0, in_flight=question.in_flight, pass_ms=step_ms
     )
     engines = question.num_devices / question.num_target_devices
     return Row(
@@ -61,7 +62,7 @@ def are_replicas_whole(question: Question) -> bool:
 
 
 def _draft_lengths(question: Question, mode: str) -> range:
-    return range(1) if mode == PLAIN else range(1, question.highest_k + 1)
+    return range(1) if mode == PLAIN else range(1, question.max_k + 1)
 
 
 def _row(question: Question, mode: str, k: int, in_flight: int) -> Row:
@@ -74,13 +75,14 @@ def _row(question: Question, mode: str, k: int, in_flight: int) -> Row:
         placement="target + drafter" if has_drafter else "target",
         num_devices=question.num_devices if has_drafter else question.num_target_devices,
         steady=steady,
-        ttft_ms=_ttft_ms(question, steady, in_flight / steady.num_passes, k),
+        ttft_ms=_ttft_ms(question, steady, in_flight, k),
         slo=question.slo,
     )
 
 
 def _ttft_ms(question: Question, steady: Steady, num_requests: float, k: int) -> float:
+    """The pass under way, and one with the whole prompt beside its own share of the others."""
     num_tokens = num_requests * (k + 1)
     with_prompt = question.times.verify_ms(num_requests, num_tokens + question.prompt_tokens)
     prompt_ms = with_prompt - question.times.verify_ms(num_requests, num_tokens)
-    return steady.round_ms * (1 + 1 / steady.num_passes) + prompt_ms
+    return 2 * steady.pass_ms + prompt_ms

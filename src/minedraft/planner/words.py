@@ -35,28 +35,29 @@ def text_of(plan: Plan) -> str:
 def gain_sentence(plan: Plan) -> str:
     """Whether two-batch beats sequential by each convention, and if only one says so, that."""
     n, gain = plan.question.in_flight, plan.gain
-    paper = f"by the paper's convention ({2 * n} requests in flight against {n})"
-    fair = f"at equal requests in flight ({n})"
+    paper = f"by the paper's convention ({2 * n} requests in flight against {n}): {gain.paper:.2f}"
+    fair = f"at equal requests in flight ({n}): {gain.fair:.2f}"
     if gain.paper > 1 >= gain.fair:
         return (
-            f"Two-batch wins over sequential {paper}, x {gain.paper:.2f}, but would not {fair}, "
-            f"x {gain.fair:.2f}: the gain is that of having more requests in flight."
+            f"Two-batch wins over sequential {paper} times its tokens/s; but would not {fair} "
+            "times. The gain is that of more requests in flight."
         )
     verdict = {(True, True): "wins", (False, False): "does not win"}
-    words = verdict.get((gain.paper > 1, gain.fair > 1), "wins at equal requests in flight only")
-    return (
-        f"Two-batch {words} over sequential: x {gain.paper:.2f} {paper}, x {gain.fair:.2f} {fair}."
-    )
+    words = verdict.get((gain.paper > 1, gain.fair > 1), "wins only at equal requests in flight")
+    return f"Two-batch {words} over sequential, {paper} times its tokens/s, and {fair} times."
 
 
 def _recommendation(plan: Plan) -> Iterator[str]:
     best, question = plan.recommended, plan.question
     draft = f", k = {best.k}" if best.k else ""
-    yield f"Recommended: {best.mode}{draft}, on {best.placement} ({_devices(best.num_devices)})"
+    yield (
+        f"Recommended for {question.goal}: {best.mode}{draft}, on {best.placement} "
+        f"({_devices(best.num_devices)})"
+    )
     yield f"  {question.source.title}"
     yield (
         f"  {best.tokens_per_s:.1f} tokens/s, {best.tokens_per_s_per_device:.1f} per device, "
-        f"{best.ms_per_token:.2f} ms per token, TTFT at most about {best.ttft_ms:.0f} ms"
+        f"{best.ms_per_token:.2f} ms per token, TTFT about {best.ttft_ms:.0f} ms"
     )
     if question.slo is not None:
         yield f"  {_slo_words(plan, question.slo)}"
@@ -82,7 +83,7 @@ def _margin_words(plan: Plan) -> str:
     if other is None:
         return "no other mode keeps the SLO"
     draft = f", k = {other.k}" if other.k else ""
-    return f"x {plan.margin:.3f} of the next best, {other.mode}{draft}, on {other.placement}"
+    return f"{plan.margin:.3f} times the next best, {other.mode}{draft}, on {other.placement}"
 
 
 def _table(plan: Plan) -> list[str]:
@@ -140,7 +141,7 @@ def _remarks(plan: Plan) -> Iterator[str]:
 
 
 def _device_sentence(plan: Plan) -> str:
-    drafted = max((row for row in plan.rows if row.k), key=lambda row: row.rank)
+    drafted = plan.best_of([row for row in plan.rows if row.k])
     mine, plain = drafted.tokens_per_s_per_device, plan.replicas.tokens_per_s_per_device
     verdict = "the drafter's device pays" if mine > plain else "the drafter's device does not pay"
     return (

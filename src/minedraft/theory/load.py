@@ -84,8 +84,8 @@ class Steady:
     in_flight: int
     drafter_ms: float = 0.0
     """Work of the drafter in a round; all of the round where it holds the target up."""
-    num_passes: int = 1
-    """Of the target in a round."""
+    pass_ms: float = 0.0
+    """Mean time of a pass of the target, with the overhead that nothing hides."""
 
     @property
     def tokens_per_s(self) -> float:

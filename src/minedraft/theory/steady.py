@@ -53,7 +53,8 @@ class NoneForm:
     def steady(self, load: Load, k: int) -> Steady:
         """See ClosedForm."""
         _check_k(k)
-        return _round(load, load.step_ms(load.in_flight, 0, load.in_flight), 1.0)
+        step_ms = load.step_ms(load.in_flight, 0, load.in_flight)
+        return _round(load, step_ms, 1.0, step_ms)
 
 
 class SequentialForm:
@@ -67,7 +68,7 @@ class SequentialForm:
         prompts_ms = load.draft_prompts_ms(load.in_flight * tokens) if k else 0.0
         verify_ms = load.step_ms(load.in_flight, load.in_flight * k, load.in_flight * tokens)
         round_ms = draft_ms + max(verify_ms, prompts_ms)
-        return _round(load, round_ms, tokens, draft_ms + prompts_ms)
+        return _round(load, round_ms, tokens, verify_ms, draft_ms + prompts_ms)
 
 
 class TwoBatchForm:
@@ -90,7 +91,7 @@ class TwoBatchForm:
         own_ms = max(map(sum, zip(draft_ms, verify_ms, strict=True))) + load.overhead_ms
         drafter_ms = sum(draft_ms) + load.draft_prompts_ms(load.in_flight * tokens)
         round_ms = max(drafter_ms, sum(verify_ms), own_ms)
-        return _round(load, round_ms, tokens, drafter_ms, num_passes=2)
+        return _round(load, round_ms, tokens, sum(verify_ms) / 2, drafter_ms)
 
 
 class PearlForm:
@@ -116,7 +117,7 @@ class PearlForm:
             )
         missed = 1.0 - load.acceptance.survival(k + 1)
         wait_ms = k * _mean_over_missed(load, missed)
-        return _round(load, wait_ms + step_ms, tokens, wait_ms + lead_ms)
+        return _round(load, wait_ms + step_ms, tokens, step_ms, wait_ms + lead_ms)
 
 
 class WaitFreeForm:
@@ -141,7 +142,7 @@ class WaitFreeForm:
         # Passes beyond k + 1 bring nothing; a drafter that has no time for these never rests.
         busy_ms = (k + 1) * _pass_ms(load, load.in_flight) + self._prompts_ms(load, lead)
         drafter_ms = round_ms if passes < k + 1 else min(round_ms, busy_ms)
-        return _round(load, round_ms, lead.tokens_per_step, drafter_ms)
+        return _round(load, round_ms, lead.tokens_per_step, round_ms, drafter_ms)
 
     def _fits(self, load: Load, k: int, passes: int) -> bool:
         lead = lead_of(load.acceptance, k, passes)
@@ -185,7 +186,7 @@ def best_k(form: ClosedForm, load: Load, highest: int = 16) -> tuple[int, Steady
 
 
 def _round(
-    load: Load, round_ms: float, tokens: float, drafter_ms: float = 0.0, num_passes: int = 1
+    load: Load, round_ms: float, tokens: float, pass_ms: float, drafter_ms: float = 0.0
 ) -> Steady:
     if not round_ms > 0:
         raise ConfigError.bad_value("step time in ms", round_ms, "a time above 0")
@@ -194,7 +195,7 @@ def _round(
         tokens_per_round=tokens,
         in_flight=load.in_flight,
         drafter_ms=drafter_ms,
-        num_passes=num_passes,
+        pass_ms=pass_ms,
     )
 
 
