@@ -57,6 +57,13 @@ def test_a_plan_by_hand() -> None:
     assert "By the paper's convention two-batch is the fastest of all" in text_of(plan)
 
 
+def test_close_margins_are_called_so() -> None:
+    assert "too close to tell" in text_of(make_plan(HAND))
+    clear = question()
+    assert (make_plan(clear).margin or 0.0) > 1.1
+    assert "too close to tell" not in text_of(make_plan(clear))
+
+
 def test_per_device_a_drafter_must_pay_for_its_device() -> None:
     plan = make_plan(replace(HAND, goal="per-device"))
     assert (plan.recommended.mode, plan.recommended.num_devices) == ("none", 1)

@@ -192,6 +192,8 @@ def _check_files(args: argparse.Namespace) -> None:
     for path in given:
         if not path.absolute().parent.is_dir():
             raise ConfigError(f"minedraft: cannot write {str(path)!r}: its folder does not exist")
+        if path.is_dir():
+            raise ConfigError(f"minedraft: cannot write {str(path)!r}: it is a folder")
     if len({each.resolve() for each in given}) < len(given):
         raise ConfigError("minedraft: --map and --json must be different files")
     if args.map is not None and find_spec("matplotlib") is None:

@@ -26,6 +26,9 @@ _HEAD = (
     "tokens/s",
 )
 
+_SURE = 1.05
+"""A margin below is within what simulations of the modes differ from their forms."""
+
 
 def text_of(plan: Plan) -> str:
     """The whole answer of `minedraft plan`."""
@@ -80,10 +83,13 @@ def _slo_words(plan: Plan, slo: Slo) -> str:
 
 def _margin_words(plan: Plan) -> str:
     other = plan.next_best
-    if other is None:
+    if other is None or plan.margin is None:
         return "no other mode keeps the SLO"
     draft = f", k = {other.k}" if other.k else ""
-    return f"{plan.margin:.3f} times the next best, {other.mode}{draft}, on {other.placement}"
+    doubt = "; too close to tell by closed forms" if 1 / _SURE < plan.margin < _SURE else ""
+    return (
+        f"{plan.margin:.3f} times the next best, {other.mode}{draft}, on {other.placement}{doubt}"
+    )
 
 
 def _table(plan: Plan) -> list[str]:
@@ -137,7 +143,7 @@ def _remarks(plan: Plan) -> Iterator[str]:
     yield _device_sentence(plan)
     yield from _drafter_sentence(plan.recommended)
     yield from (f"No row for {mode}: {why}." for mode, why in plan.missing)
-    yield "All figures are of closed forms, prompts included: upper bounds, not measurements."
+    yield "All figures are of closed forms (docs/planner.md), prompts included; none is measured."
 
 
 def _device_sentence(plan: Plan) -> str:
