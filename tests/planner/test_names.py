@@ -25,7 +25,7 @@ def test_models_in_any_case_and_with_their_owner(name: str) -> None:
 def test_what_is_unknown_lists_what_is_known(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="device = 'H200' is not allowed; allowed: L40, H100"):
         find_gpu("device", "H200")
-    for name in ("Qwen9", "", str(tmp_path / "nowhere")):
+    for name in ("Qwen9", "", "a" * 5000, str(tmp_path / "nowhere")):
         with pytest.raises(ConfigError, match=r"draft = .* Qwen3-0.6B, .* config.json"):
             find_model("draft", name)
 

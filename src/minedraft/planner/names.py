@@ -5,6 +5,7 @@ Owns how a name is looked up; the numbers are `minedraft.hardware`'s and `bench.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +31,8 @@ def find_model(field: str, name: str) -> Model:
     Raises:
         ConfigError: neither a known name nor a folder or file, or one that cannot be read.
     """
-    if name and Path(name).exists():
+    # Unlike Path.exists it takes names that no file system does.
+    if os.path.exists(name):
         return read_model(Path(name))
     allowed = f"{', '.join(MODELS)}, or a folder with a config.json"
     return _find(field, name.rpartition("/")[2], MODELS, allowed)
