@@ -23,6 +23,8 @@ CORE_PARTS = (
     "drafter",
     "trace",
     "theory",
+    "hardware",
+    "planner",
     "simulator",
 )
 OUTER_PARTS = {"plugin", "cli"}

@@ -21,15 +21,14 @@ from minedraft.theory.frontier import (
     sequential_time_ms,
 )
 from minedraft.theory.lead import Lead, hit_share, lead_of
+from minedraft.theory.load import Load, Prompts, Steady
 from minedraft.theory.steady import (
     CLOSED_FORMS,
     MAX_DRAFT_TOKENS,
     ClosedForm,
-    Load,
     NoneForm,
     PearlForm,
     SequentialForm,
-    Steady,
     TwoBatchForm,
     WaitFreeForm,
     best_k,
@@ -61,6 +60,7 @@ __all__ = [
     "NoneForm",
     "PairTimes",
     "PearlForm",
+    "Prompts",
     "ScaledDraft",
     "SequentialForm",
     "Steady",

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from minedraft.errors import ConfigError
-from minedraft.theory.steady import CLOSED_FORMS, Load, Steady, best_k
+from minedraft.theory.load import Load, Steady
+from minedraft.theory.steady import CLOSED_FORMS, best_k
 from minedraft.theory.times import PairTimes
 from minedraft.validation import check_choice, check_number
 
@@ -80,7 +81,7 @@ def winners(
     """For each cell the fastest mode at its own best k, and its gain over the next best one.
 
     Modes without a closed form in a cell do not take part in it; with one mode left the gain
-    is infinite.
+    is infinite. Of modes that are equally fast the one that `modes` names first wins.
 
     Raises:
         ConfigError: an unknown mode, or a cell in which none has a closed form.
@@ -99,7 +100,7 @@ def _winner(load: Load, modes: Sequence[str], highest_k: int) -> tuple[str, floa
             continue
     if not found:
         raise ConfigError.bad_value("modes", list(modes), "one with a closed form for the load")
-    (best, mode), *rest = sorted(found, reverse=True)
+    (best, mode), *rest = sorted(found, key=lambda each: each[0], reverse=True)
     return mode, best / rest[0][0] if rest else math.inf
 
 

@@ -1,8 +1,8 @@
 """Closed forms of a steady load: what each mode brings with so many requests in flight.
 
-Owns one formula a mode; chains of draft tokens are `acceptance`'s and `lead`'s, the times
-PairTimes'. They hold where decoding requests alone are in flight, all the time, with times
-that do not vary: prompts, arrivals, full KV pools and faults are the simulator's.
+Owns one formula a mode; chains of draft tokens are `acceptance`'s and `lead`'s, sizes of passes
+`load`'s. They hold where the same number of requests decodes all the time, with times that do
+not vary: arrivals, full KV pools and faults are the simulator's.
 
 With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides, t(m)
 k draft passes of m tokens, of which the first takes in one more token for each request whose
@@ -13,76 +13,25 @@ drafts were all accepted, since the last of them was never fed:
     two-batch    m b(k) / max(2t, 2V, t + V + O), each of m/2 requests;  from two requests on
     pearl        m b(k) / (t(missed) + V(m, m(k+1)) + O)
     wait-free    m E[tokens of a lead] / (V(m, m + drafts) + O)
+
+With prompts, V has their tokens in it, and the drafter's own time for them counts where it
+finds no idle time: beside V in sequential, beside the drafts in two-batch, and in the time for
+guesses in the others.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from minedraft.errors import ConfigError
-from minedraft.theory.acceptance import Acceptance
 from minedraft.theory.lead import Lead, lead_of
-from minedraft.theory.times import PairTimes
-from minedraft.validation import check_int, check_number
+from minedraft.theory.load import Load, Steady
+from minedraft.validation import check_int
 
 MAX_DRAFT_TOKENS = 64
 """Beyond it `best_k` does not look."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """A pair under a steady load."""
-
-    times: PairTimes
-    acceptance: Acceptance
-    in_flight: int
-    """Decoding requests, both batches together."""
-    overhead_ms: float = 0.0
-    """O: of each step of the target, hidden behind nothing."""
-
-    def __post_init__(self) -> None:
-        check_int("in_flight", self.in_flight, 1)
-        check_number("overhead_ms", self.overhead_ms, 0.0)
-
-    def step_ms(self, num_requests: float, num_drafts: float) -> float:
-        """V + O of a step that verifies `num_drafts` draft tokens in all."""
-        return self.times.verify_ms(num_requests, num_requests + num_drafts) + self.overhead_ms
-
-    def draft_ms(self, num_requests: float, k: int) -> float:
-        """t: k drafts for each of `num_requests` requests, from their last tokens on."""
-        if k == 0:
-            return 0.0
-        first = num_requests * (1.0 + self.acceptance.survival(k))
-        others = self.times.draft_pass_ms(num_requests, num_requests)
-        return self.times.draft_pass_ms(num_requests, first) + (k - 1) * others
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
-    """What a mode brings per round, in which every request is verified once."""
-
-    round_ms: float
-    tokens_per_round: float
-    """Of one request."""
-    in_flight: int
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Output tokens of all requests."""
-        return self.in_flight * self.tokens_per_round * 1e3 / self.round_ms
-
-    @property
-    def ms_per_token(self) -> float:
-        """Mean latency of a token of one request (TPOT)."""
-        return self.round_ms / self.tokens_per_round
-
-    def tokens_per_s_per_device(self, num_devices: int) -> float:
-        """Throughput over the devices of target and drafter together."""
-        check_int("num_devices", num_devices, 1)
-        return self.tokens_per_s / num_devices
 
 
 class ClosedForm(Protocol):
@@ -104,7 +53,8 @@ class NoneForm:
     def steady(self, load: Load, k: int) -> Steady:
         """See ClosedForm."""
         _check_k(k)
-        return _round(load, load.step_ms(load.in_flight, 0), 1.0)
+        step_ms = load.step_ms(load.in_flight, 0, load.in_flight)
+        return _round(load, step_ms, 1.0, step_ms)
 
 
 class SequentialForm:
@@ -113,9 +63,12 @@ class SequentialForm:
     def steady(self, load: Load, k: int) -> Steady:
         """See ClosedForm."""
         _check_k(k)
+        tokens = load.acceptance.expected_tokens(k)
         draft_ms = load.draft_ms(load.in_flight, k)
-        verify_ms = load.step_ms(load.in_flight, load.in_flight * k)
-        return _round(load, draft_ms + verify_ms, load.acceptance.expected_tokens(k))
+        prompts_ms = load.draft_prompts_ms(load.in_flight * tokens) if k else 0.0
+        verify_ms = load.step_ms(load.in_flight, load.in_flight * k, load.in_flight * tokens)
+        round_ms = draft_ms + max(verify_ms, prompts_ms)
+        return _round(load, round_ms, tokens, verify_ms, draft_ms + prompts_ms)
 
 
 class TwoBatchForm:
@@ -130,13 +83,15 @@ class TwoBatchForm:
         _check_k(k)
         if load.in_flight == 1 or k == 0:
             return SequentialForm().steady(load, k)
+        tokens = load.acceptance.expected_tokens(k)
         larger = (load.in_flight + 1) // 2
         halves = (larger, load.in_flight - larger)
         draft_ms = [load.draft_ms(each, k) for each in halves]
-        verify_ms = [load.times.verify_ms(each, each * (k + 1)) for each in halves]
+        verify_ms = [load.verify_ms(each, each * k, each * tokens) for each in halves]
         own_ms = max(map(sum, zip(draft_ms, verify_ms, strict=True))) + load.overhead_ms
-        round_ms = max(sum(draft_ms), sum(verify_ms), own_ms)
-        return _round(load, round_ms, load.acceptance.expected_tokens(k))
+        drafter_ms = sum(draft_ms) + load.draft_prompts_ms(load.in_flight * tokens)
+        round_ms = max(drafter_ms, sum(verify_ms), own_ms)
+        return _round(load, round_ms, tokens, sum(verify_ms) / 2, drafter_ms)
 
 
 class PearlForm:
@@ -151,16 +106,18 @@ class PearlForm:
         _check_k(k)
         if k == 0:
             return NoneForm().steady(load, 0)
-        step_ms = load.step_ms(load.in_flight, load.in_flight * k)
+        tokens = load.acceptance.expected_tokens(k)
+        step_ms = load.step_ms(load.in_flight, load.in_flight * k, load.in_flight * tokens)
         lead_ms = (k + 1) * _pass_ms(load, load.in_flight)
+        lead_ms += load.draft_prompts_ms(load.in_flight * tokens)
         if lead_ms > step_ms:
             raise ConfigError(
-                f"minedraft: pearl has no closed form here: {k + 1} draft passes take "
+                f"minedraft: pearl has no closed form here: {k + 1} draft passes and prompts take "
                 f"{lead_ms:.3g} ms and a step {step_ms:.3g} ms; allowed: passes that fit a step"
             )
         missed = 1.0 - load.acceptance.survival(k + 1)
         wait_ms = k * _mean_over_missed(load, missed)
-        return _round(load, wait_ms + step_ms, load.acceptance.expected_tokens(k))
+        return _round(load, wait_ms + step_ms, tokens, step_ms, wait_ms + lead_ms)
 
 
 class WaitFreeForm:
@@ -181,11 +138,19 @@ class WaitFreeForm:
         while passes < 2 * k + 1 and self._fits(load, k, passes + 1):
             passes += 1
         lead = lead_of(load.acceptance, k, passes)
-        return _round(load, _lead_ms(load, lead), lead.tokens_per_step)
+        round_ms = _lead_ms(load, lead)
+        # Passes beyond k + 1 bring nothing; a drafter that has no time for these never rests.
+        busy_ms = (k + 1) * _pass_ms(load, load.in_flight) + self._prompts_ms(load, lead)
+        drafter_ms = round_ms if passes < k + 1 else min(round_ms, busy_ms)
+        return _round(load, round_ms, lead.tokens_per_step, round_ms, drafter_ms)
 
     def _fits(self, load: Load, k: int, passes: int) -> bool:
-        step_ms = _lead_ms(load, lead_of(load.acceptance, k, passes))
-        return passes * _pass_ms(load, load.in_flight) <= step_ms
+        lead = lead_of(load.acceptance, k, passes)
+        work_ms = passes * _pass_ms(load, load.in_flight) + self._prompts_ms(load, lead)
+        return work_ms <= _lead_ms(load, lead)
+
+    def _prompts_ms(self, load: Load, lead: Lead) -> float:
+        return load.draft_prompts_ms(load.in_flight * lead.tokens_per_step)
 
 
 CLOSED_FORMS: Mapping[str, ClosedForm] = {
@@ -220,14 +185,23 @@ def best_k(form: ClosedForm, load: Load, highest: int = 16) -> tuple[int, Steady
     return max(found, key=lambda each: each[1].tokens_per_s)
 
 
-def _round(load: Load, round_ms: float, tokens: float) -> Steady:
+def _round(
+    load: Load, round_ms: float, tokens: float, pass_ms: float, drafter_ms: float = 0.0
+) -> Steady:
     if not round_ms > 0:
         raise ConfigError.bad_value("step time in ms", round_ms, "a time above 0")
-    return Steady(round_ms=round_ms, tokens_per_round=tokens, in_flight=load.in_flight)
+    return Steady(
+        round_ms=round_ms,
+        tokens_per_round=tokens,
+        in_flight=load.in_flight,
+        drafter_ms=drafter_ms,
+        pass_ms=pass_ms,
+    )
 
 
 def _lead_ms(load: Load, lead: Lead) -> float:
-    return load.step_ms(load.in_flight, load.in_flight * lead.drafts_per_step)
+    n = load.in_flight
+    return load.step_ms(n, n * lead.drafts_per_step, n * lead.tokens_per_step)
 
 
 def _pass_ms(load: Load, num_requests: float) -> float:

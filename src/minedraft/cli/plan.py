@@ -1,0 +1,209 @@
+"""The ``minedraft plan`` command: which mode, draft length and placement a pair and a load want.
+
+Owns its options and its files; the plan is `minedraft.planner`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from minedraft.bench.metrics import Slo
+from minedraft.bench.paper_settings import DATASET_OFFSETS
+from minedraft.errors import ConfigError
+from minedraft.hardware import GPUS, Model, Pair, Placement
+from minedraft.planner import (
+    GOALS,
+    DeviceSource,
+    Plan,
+    Question,
+    Row,
+    draw_map,
+    find_gpu,
+    find_model,
+    known_acceptance,
+    make_map,
+    make_plan,
+    text_of,
+)
+from minedraft.theory import Acceptance
+from minedraft.validation import check_int
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the ``plan`` command; its namespace carries ``run`` as the function to call."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="recommend mode, draft length and placement for a pair and a load",
+        description="The best mode by closed forms, and all modes beside it. No model is run.",
+    )
+    _add_pair(parser)
+    _add_load(parser)
+    parser.add_argument("--max-k", type=int, default=8, metavar="K", help="default: %(default)s")
+    parser.add_argument(
+        "--goal", choices=GOALS, default="throughput", help="of tokens/s; default: %(default)s"
+    )
+    parser.add_argument("--map", type=Path, metavar="F.png", help="winners over t/V and in flight")
+    parser.add_argument("--json", type=Path, metavar="F.json", help="all figures")
+    parser.set_defaults(run=run)
+
+
+def _add_pair(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("pair")
+    model = "a known model, or a folder with its config.json"
+    group.add_argument("--target", required=True, metavar="M", help=model)
+    group.add_argument("--draft", required=True, metavar="M", help="the same of the draft model")
+    group.add_argument("--device", required=True, metavar="NAME", help=f"one of {', '.join(GPUS)}")
+    group.add_argument("--num-target-devices", type=int, default=1, metavar="N")
+    group.add_argument("--num-draft-devices", type=int, default=1, metavar="N")
+    group.add_argument(
+        "--acceptance",
+        metavar="A,B,...",
+        help="per position, the last one for all that follow; default: what is assumed for the "
+        "paper's pairs",
+    )
+    group.add_argument(
+        "--dataset", choices=DATASET_OFFSETS, help="of the assumed acceptance; default: spec-bench"
+    )
+    group.add_argument(
+        "--overhead-ms", type=float, default=0.0, metavar="MS", help="of each step of the target"
+    )
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("load")
+    group.add_argument("--in-flight", type=int, required=True, metavar="N", help="requests")
+    group.add_argument("--prompt-tokens", type=float, required=True, metavar="N", help="mean")
+    group.add_argument("--output-tokens", type=float, required=True, metavar="N", help="mean")
+    group.add_argument("--slo-ttft-ms", type=float, metavar="MS", help="time to first token")
+    group.add_argument("--slo-tpot-ms", type=float, metavar="MS", help="time per token after it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the command; 0.
+
+    Raises:
+        ConfigError: an option is not allowed, or a file cannot be written.
+    """
+    _check_files(args)
+    question = read_question(args)
+    plan = make_plan(question)
+    print(text_of(plan))
+    if args.json is not None:
+        content = msgspec.json.format(msgspec.json.encode(as_mapping(plan))) + b"\n"
+        _written(args.json, lambda: args.json.write_bytes(content))
+    if args.map is not None:
+        found = make_map(question)
+        _written(args.map, lambda: draw_map(found, args.map))
+    return 0
+
+
+def read_question(args: argparse.Namespace) -> Question:
+    """The question of the given options; ConfigError names the option at fault."""
+    for name in ("num_target_devices", "num_draft_devices"):
+        check_int(name, getattr(args, name), 1)
+    gpu = find_gpu("device", args.device)
+    target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
+    pair = Pair(
+        target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
+        draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
+    )
+    bounds = {"ttft_ms": args.slo_ttft_ms, "tpot_ms": args.slo_tpot_ms}
+    is_bound = any(bound is not None for bound in bounds.values())
+    return Question(
+        source=DeviceSource(pair),
+        acceptance=_acceptance(args, target, draft),
+        in_flight=args.in_flight,
+        prompt_tokens=args.prompt_tokens,
+        output_tokens=args.output_tokens,
+        slo=Slo(**bounds) if is_bound else None,
+        num_target_devices=args.num_target_devices,
+        num_draft_devices=args.num_draft_devices,
+        max_k=args.max_k,
+        overhead_ms=args.overhead_ms,
+        goal=args.goal,
+    )
+
+
+def as_mapping(plan: Plan) -> dict[str, Any]:
+    """All figures of a plan, for a JSON file."""
+    other = plan.next_best
+    return {
+        "goal": plan.question.goal,
+        "source": plan.question.source.title,
+        "acceptance": list(plan.question.acceptance.conditional),
+        "in_flight": plan.question.in_flight,
+        "prompt_tokens": plan.question.prompt_tokens,
+        "output_tokens": plan.question.output_tokens,
+        "recommended": _row(plan.recommended),
+        "next_best": None if other is None else _row(other),
+        "margin": plan.margin,
+        "two_batch_over_sequential": {
+            "paper_convention": plan.gain.paper,
+            "equal_in_flight": plan.gain.fair,
+        },
+        "rows": [_row(row) for row in plan.rows],
+        "paper_convention": [_row(row) for row in plan.paper_rows],
+        "replicas": _row(plan.replicas),
+        "without_a_row": dict(plan.missing),
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "mode": row.mode,
+        "num_speculative_tokens": row.k,
+        "placement": row.placement,
+        "num_devices": row.num_devices,
+        "in_flight": row.steady.in_flight,
+        "tokens_per_s": row.tokens_per_s,
+        "tokens_per_s_per_device": row.tokens_per_s_per_device,
+        "ms_per_token": row.ms_per_token,
+        "ttft_ms": row.ttft_ms,
+        "keeps_slo": None if row.slo is None else row.keeps_slo,
+        "drafter_share": row.steady.drafter_share,
+        "engines_per_drafter": row.engines_per_drafter,
+    }
+
+
+def _acceptance(args: argparse.Namespace, target: Model, draft: Model) -> Acceptance:
+    if args.acceptance is None:
+        return known_acceptance(target, draft, args.dataset or "spec-bench")
+    if args.dataset is not None:
+        raise ConfigError("minedraft: give --acceptance or --dataset, not both")
+    try:
+        rates = tuple(float(each) for each in args.acceptance.split(","))
+    except ValueError as error:
+        allowed = "one number from 0 to 1, or several with commas between"
+        raise ConfigError.bad_value("acceptance", args.acceptance, allowed) from error
+    return Acceptance(rates)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    given = [each for each in (args.map, args.json) if each is not None]
+    for path in given:
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"minedraft: cannot write {str(path)!r}: its folder does not exist")
+        if path.is_dir():
+            raise ConfigError(f"minedraft: cannot write {str(path)!r}: it is a folder")
+    if len({each.resolve() for each in given}) < len(given):
+        raise ConfigError("minedraft: --map and --json must be different files")
+    if args.map is not None and find_spec("matplotlib") is None:
+        raise ConfigError("minedraft: --map needs matplotlib; install minedraft[plot]")
+
+
+def _written(path: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise ConfigError(
+            f"minedraft: cannot write {str(path)!r}: {error.strerror or error}"
+        ) from error
