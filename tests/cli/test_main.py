@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -193,3 +194,14 @@ def test_unknown_flags_of_commands_without_engine(capsys: pytest.CaptureFixture[
         main(["trace", "x", "--no-such-flag"])
     assert stop.value.code == 2
     assert "--no-such-flag" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    plan = ["plan", "--target", "Qwen3-32B", "--draft", "Qwen3-0.6B", "--device", "L40"]
+    plan += ["--in-flight", "4", "--prompt-tokens", "10", "--output-tokens", "10"]
+    command = [sys.executable, "-m", "minedraft", *plan]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")

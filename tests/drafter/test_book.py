@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minedraft.drafter import DraftBook
@@ -276,7 +276,6 @@ def test_a_prompt_larger_than_the_pool_is_declined(
     block_size=st.integers(1, 4),
 )
 @example(lengths=[3, 2], num_kv_blocks=1, block_size=2)
-@settings(deadline=None)
 def test_idle_work_ends_whatever_the_pool(
     toy_device: Any, drain: Drain, lengths: list[int], num_kv_blocks: int, block_size: int
 ) -> None:
@@ -307,7 +306,6 @@ def test_a_request_that_cannot_fit_leaves_the_kv_of_others_alone(
     accepted=st.integers(0, K),
     right=st.booleans(),
 )
-@settings(deadline=None)
 def test_an_answer_at_once_holds_what_the_lead_guessed(
     toy_device: Any,
     toy_greedy: Greedy,

@@ -233,7 +233,7 @@ def _run(toy_device: Any, toy_greedy: Any, checked: Any, **options: Any) -> None
     BookMachine.greedy = staticmethod(checked)
     logging.disable(logging.ERROR)
     try:
-        run_state_machine_as_test(BookMachine, settings=settings(deadline=None, **options))
+        run_state_machine_as_test(BookMachine, settings=settings(**options))
     finally:
         logging.disable(logging.NOTSET)
 

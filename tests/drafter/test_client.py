@@ -830,7 +830,7 @@ def test_a_draft_never_reaches_a_request_at_another_length(new_connection: Any) 
     try:
         run_state_machine_as_test(
             ClientMachine,
-            settings=settings(max_examples=100, stateful_step_count=40, deadline=None),
+            settings=settings(max_examples=100, stateful_step_count=40),
         )
     finally:
         logging.disable(logging.NOTSET)
@@ -912,7 +912,7 @@ def test_client_and_book_agree_however_late_the_messages(
     PairMachine.new_device = toy_device
     PairMachine.greedy = staticmethod(toy_greedy)
     run_state_machine_as_test(
-        PairMachine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None)
+        PairMachine, settings=settings(max_examples=80, stateful_step_count=40)
     )
 
 

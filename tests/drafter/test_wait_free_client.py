@@ -355,5 +355,5 @@ def test_client_and_book_agree_however_late_the_messages(
     RaceMachine.new_device = toy_device
     RaceMachine.greedy = staticmethod(toy_greedy)
     run_state_machine_as_test(
-        RaceMachine, settings=settings(max_examples=80, stateful_step_count=40, deadline=None)
+        RaceMachine, settings=settings(max_examples=80, stateful_step_count=40)
     )

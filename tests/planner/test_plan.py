@@ -138,7 +138,7 @@ QUESTIONS = st.builds(
 
 
 @given(QUESTIONS)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_recommendation_is_the_best_of_the_table(asked: Question) -> None:
     plan = make_plan(asked)
     value = GOALS[asked.goal]
@@ -157,7 +157,7 @@ def test_the_recommendation_is_the_best_of_the_table(asked: Question) -> None:
 
 
 @given(QUESTIONS)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_without_an_slo_nothing_that_was_not_tried_is_better(asked: Question) -> None:
     asked = replace(asked, slo=None, goal="throughput")
     load, tried = asked.load(asked.in_flight), []

@@ -7,6 +7,7 @@ subcommands that run it.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from minedraft.errors import ConfigError, MineDraftError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,7 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_misspelt(rest)
         _refuse_late_target(words, rest, getattr(args, "target", None))
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Who read our output has enough of it; what is still buffered would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
     except MineDraftError as error:
         print(error, file=sys.stderr)
         return EXIT_ERROR
