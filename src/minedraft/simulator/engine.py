@@ -18,6 +18,7 @@ from minedraft.policies import Drafting, DraftState, NonePolicy, Policy, StepPla
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter import Answer, Lives, SimDrafter, Update
 from minedraft.simulator.kv_pool import KvPool
+from minedraft.simulator.lane import Lane
 from minedraft.simulator.link import Link
 from minedraft.simulator.request import Draft, SimRequest
 
@@ -40,9 +41,12 @@ class Row:
     request: SimRequest
     version: int
     num_tokens: int
-    draft: Draft | None
-    """Of a decoding request, if it has one; `num_tokens` - 1 of it are verified."""
+    """Of a decoding request, all but one are drafts."""
     is_decode: bool
+    num_right: int = 0
+    """Of the guesses that the drafts are the beginning of."""
+    draft: Draft | None = None
+    """Where they come from, if they were asked for."""
     num_committed: int = 0
 
 
@@ -99,11 +103,13 @@ class SimEngine:
         self._on_finish = on_finish
         self._on_step = on_step
         self._keeps_deliveries = keeps_deliveries
+        self._reports: Lane | None = None if drafter is None else drafter.attach(from_drafter)
         self._is_unasked = policy.drafting is Drafting.UNASKED
         self._waiting: deque[SimRequest] = deque()
         self._running: dict[str, SimRequest] = {}
         self._states: dict[str, DraftState] = {}
-        self._flying: set[str] = set()
+        self._prompting: dict[str, SimRequest] = {}
+        """Running requests whose prompt is not computed."""
         self._steps: deque[SimStep] = deque()
         self._update = Update()
         self._free_at_ms = 0.0
@@ -148,18 +154,20 @@ class SimEngine:
             pass
 
     def _schedule(self) -> bool:
-        plan = self._acting.select(self._states, busy=bool(self._steps))
-        if not plan.verify and plan.wait_for and (self._steps or not self._prompts_can_run()):
-            if not self._steps and self._idle_since_ms is None:
-                self._idle_since_ms = self._clock.now_ms
-            return False
-        num_preempted = self.counters.num_preemptions
-        rows = self._rows(plan)
-        if not rows:
+        while True:
+            plan = self._acting.select(self._states, busy=bool(self._steps))
+            if not plan.verify and plan.wait_for and (self._steps or not self._prompts_can_run()):
+                if not self._steps and self._idle_since_ms is None:
+                    self._idle_since_ms = self._clock.now_ms
+                return False
+            num_preempted = self.counters.num_preemptions
+            rows = self._rows(plan)
+            if rows:
+                self._begin(plan, rows)
+                return True
+            if self.counters.num_preemptions == num_preempted:
+                return False
             # A request that gave way to itself waits now, and may be the next to run.
-            return self.counters.num_preemptions > num_preempted and self._schedule()
-        self._begin(plan, rows)
-        return True
 
     def _prompts_can_run(self) -> bool:
         if len(self._states) < len(self._running):
@@ -170,21 +178,25 @@ class SimEngine:
         rows: dict[str, Row] = {}
         budget = self._limits.max_num_batched_tokens
         num_preempted = self.counters.num_preemptions
+        running, k, block_size = self._running, self._k, self._pool.block_size
+        if self._is_unasked and self._reports is not None:
+            self._reports.see(self._clock.now_ms)
         for request_id in plan.verify:
-            request = self._running.get(request_id)
+            request = running.get(request_id)
             if request is None or budget <= 0:
                 continue
-            draft = self._take_draft(request)
-            num_drafts = min(self._k, budget - 1, 0 if draft is None else draft.num_guesses)
-            if self._reserve(request, request.num_tokens + num_drafts, rows):
+            num_drafts, num_right, draft = self._take_draft(request)
+            num_drafts = min(k, budget - 1, num_drafts)
+            num_tokens = request.num_tokens + num_drafts
+            has_room = num_tokens <= request.num_blocks * block_size
+            if has_room or self._reserve(request, num_tokens, rows):
                 size = 1 + num_drafts
-                rows[request_id] = Row(request, request.version, size, draft, True)
+                rows[request_id] = Row(request, request.version, size, True, num_right, draft)
                 budget -= size
-        for request in list(self._running.values()):
-            is_chunked = request.id not in self._states and request.id not in self._flying
-            if is_chunked and request.id in self._running:
+        for request in list(self._prompting.values()):
+            if not request.is_flying and request.id in running:
                 budget -= self._add_prompt(request, budget, rows)
-        if self.counters.num_preemptions == num_preempted:
+        if self._waiting and self.counters.num_preemptions == num_preempted:
             self._admit_waiting(budget, rows)
         return list(rows.values())
 
@@ -195,7 +207,7 @@ class SimEngine:
             if not self._pool.reserve(request, request.num_computed + size):
                 return
             self._waiting.popleft()
-            self._running[request.id] = request
+            self._running[request.id] = self._prompting[request.id] = request
             self._follow(request)
             budget -= self._add_prompt(request, budget, rows)
 
@@ -203,14 +215,14 @@ class SimEngine:
         size = min(budget, request.num_tokens - request.num_computed)
         if size <= 0 or not self._reserve(request, request.num_computed + size, rows):
             return 0
-        rows[request.id] = Row(request, request.version, size, None, False)
+        rows[request.id] = Row(request, request.version, size, False)
         return size
 
     def _reserve(self, request: SimRequest, num_tokens: int, rows: dict[str, Row]) -> bool:
         """Blocks for the request; the newest others give way, and if there is none, itself."""
         while not self._pool.reserve(request, num_tokens):
             victims = (each for each in reversed(self._running.values()))
-            victim = next(each for each in victims if each.id not in self._flying)
+            victim = next(each for each in victims if not each.is_flying)
             rows.pop(victim.id, None)
             self._preempt(victim)
             if victim is request:
@@ -228,7 +240,7 @@ class SimEngine:
         for row in rows:
             num_tokens += row.num_tokens
             kv += row.request.num_computed + row.num_tokens
-            self._flying.add(row.request.id)
+            row.request.is_flying = True
             if row.is_decode:
                 self._states[row.request.id] = DraftState.IN_FLIGHT
         now = self._clock.now_ms
@@ -260,7 +272,7 @@ class SimEngine:
 
     def _commit(self, row: Row, batch: Batch | None) -> None:
         request = row.request
-        self._flying.discard(request.id)
+        request.is_flying = False
         num_new = self._decoded(row) if row.is_decode else self._prefilled(row)
         if not num_new:
             return
@@ -280,12 +292,13 @@ class SimEngine:
         if self._drafter is not None:
             self._update.commits.append((request, request.version, num_new))
         if request.id not in self._states:
+            self._prompting.pop(request.id)
             self._policy.admit(request.id, batch)
         self._states[request.id] = DraftState.NONE
 
     def _decoded(self, row: Row) -> int:
         num_verified = row.num_tokens - 1
-        right = 0 if row.draft is None else min(num_verified, row.draft.num_right)
+        right = min(num_verified, row.num_right)
         self.counters.num_proposed += num_verified
         self.counters.num_accepted += right
         return min(right + 1, row.request.num_left)
@@ -298,7 +311,8 @@ class SimEngine:
         """Forget a request that finished or was preempted; this life of it is over."""
         self._pool.release(request)
         del self._running[request.id]
-        self._flying.discard(request.id)
+        self._prompting.pop(request.id, None)
+        request.is_flying = False
         if self._states.pop(request.id, None) is not None:
             self._policy.remove(request.id)
         if self._drafter is not None:
@@ -308,26 +322,14 @@ class SimEngine:
 
     # -- drafts ------------------------------------------------------------------------
 
-    def _take_draft(self, request: SimRequest) -> Draft | None:
-        """What its draft says beyond the tokens it has now, if they are what was guessed."""
-        draft = request.draft
-        if not self._is_unasked:
-            request.draft = None
-        if draft is None:
-            return None
-        passed = request.num_tokens - draft.length
-        if passed == 0:
-            return draft
-        if draft.num_right < passed or draft.num_guesses <= passed:
-            return None
-        return Draft(
-            length=request.num_tokens,
-            num_guesses=draft.num_guesses - passed,
-            num_right=draft.num_right - passed,
-            start_ms=draft.start_ms,
-            end_ms=draft.end_ms,
-            num_passes=draft.num_passes,
-        )
+    def _take_draft(self, request: SimRequest) -> tuple[int, int, Draft | None]:
+        """Guesses that continue the tokens it has now, how many are right, and their origin."""
+        if self._is_unasked:
+            return (0, 0, None) if self._reports is None else (*self._reports.guesses(request), None)
+        draft, request.draft = request.draft, None
+        if draft is None or draft.length != request.num_tokens:
+            return 0, 0, None
+        return draft.num_guesses, draft.num_right, draft
 
     def _ask(self, group: tuple[str, ...]) -> None:
         for request_id in group:
@@ -342,14 +344,16 @@ class SimEngine:
 
     def _flush(self) -> None:
         """Send what there is to tell."""
+        if self._drafter is None:
+            return
         update, self._update = self._update, Update()
-        drafter = self._drafter
-        if drafter is None or not drafter.is_up or not update.num_requests:
+        drafter, home = self._drafter, self._reports
+        if drafter is None or home is None or not drafter.is_up or not update.num_requests:
             return
         self._to_drafter.send(
             update.num_requests,
             update.num_tokens,
-            lambda: drafter.receive(update, self._answer_comes),
+            lambda: drafter.receive(update, home, self._answer_comes),
         )
 
     def _answer_comes(self, answer: Answer, asked: Lives) -> None:
@@ -360,8 +364,6 @@ class SimEngine:
         for request, version, draft in answer:
             if request.version == version:
                 request.draft = draft
-        if not asked:
-            return  # a report, which nobody waits for
         for request, version in asked:
             if request.version == version and self._states.get(request.id) is DraftState.PENDING:
                 self._states[request.id] = DraftState.READY

@@ -42,9 +42,13 @@ class Link:
 
     def send(self, num_requests: int, num_tokens: int, arrive: Action) -> None:
         """Run `arrive` at the other end."""
+        self._clock.at(self.arrival_ms(num_requests, num_tokens), arrive)
+
+    def arrival_ms(self, num_requests: int, num_tokens: int) -> float:
+        """Send a message that wakes nobody; returns when it arrives."""
         num_bytes = num_requests * BYTES_PER_REQUEST + num_tokens * BYTES_PER_TOKEN
         self.num_bytes += num_bytes
         # Bytes go one after the other, delays beside one another.
         own_ms = self._model.bytes_ms(num_bytes)
         self._free_at_ms = max(self._clock.now_ms, self._free_at_ms) + own_ms
-        self._clock.at(self._free_at_ms + self._model.delay_ms, arrive)
+        return self._free_at_ms + self._model.delay_ms

@@ -77,10 +77,10 @@ class StepRecorder:
 
     def _passes(self, step: SimStep) -> list[tuple[float, float, int]]:
         """Begin, end and number of the passes behind a step's drafts, each once."""
-        drafts = [row.draft for row in step.rows if row.draft is not None and row.num_tokens > 1]
+        drafted = [row for row in step.rows if row.is_decode and row.num_tokens > 1]
         if self._drafter is None or self._drafter.passes is None:
-            return sorted({_origin(each) for each in drafts})
-        if not drafts:
+            return sorted({_origin(row.draft) for row in drafted if row.draft is not None})
+        if not drafted:
             return []
         made = [each for each in self._drafter.passes if each[1] <= step.start_ms]
         self._drafter.passes = self._drafter.passes[len(made) :]
@@ -100,11 +100,11 @@ class StepRecorder:
     def _positions(self, step: SimStep) -> tuple[list[int], list[int]]:
         proposed, accepted = [0] * self._k, [0] * self._k
         for row in step.rows:
-            if row.draft is None or not row.is_decode:
+            if not row.is_decode:
                 continue
             for position in range(row.num_tokens - 1):
                 proposed[position] += 1
-                accepted[position] += position < row.draft.num_right
+                accepted[position] += position < row.num_right
         return proposed, accepted
 
 

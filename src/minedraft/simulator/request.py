@@ -6,7 +6,10 @@ Owns their counts of tokens; no text is simulated, only how many guesses of it a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from minedraft.simulator.lane import Lane, Span
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +32,11 @@ class SimRequest:
     deliveries: list[tuple[float, int]] = field(default_factory=list)
     """When, and how many tokens; kept only where someone wants it."""
     draft: Draft | None = None
-    """What it would be verified with now."""
+    """What it would be verified with now, if drafts are asked for."""
+    drafted: DraftedSim | None = None
+    """What the drafter knows of it."""
+    is_flying: bool = False
+    """Whether it is part of a step on the target."""
 
     def __post_init__(self) -> None:
         self.num_tokens = self.num_prompt_tokens
@@ -59,15 +66,24 @@ class DraftedSim:
     version: int
     order: int
     num_committed: int
+    home: Lane
+    """The lane of its engine."""
     lead: int = 0
     """Guesses to hold beyond those sent."""
-    is_reported: bool = False
     num_computed: int = 0
     num_guesses: int = 0
     num_right: int = -1
     """Of the chain that the guesses are the beginning of; -1: no chain has begun."""
     num_sent: int = 0
     num_blocks: int = 0
+    lane: Lane | None = None
+    """Where it is drafted in lockstep; until it leaves, the lane knows its guesses."""
+    since: int = 0
+    """The lane's turn less its guesses."""
+    until: int = 0
+    """The lane's turn with which it leaves."""
+    spans: list[Span] = field(default_factory=list)
+    """What was reported of it, and is not yet outdated at the other end; oldest first."""
 
     @property
     def length(self) -> int:

@@ -13,7 +13,8 @@ from minedraft.bench.load import Arrivals, make_arrivals
 from minedraft.errors import MineDraftError
 from minedraft.policies import Drafting, make_policy
 from minedraft.simulator.clock import Clock
-from minedraft.simulator.drafter import DrafterLimits, SimDrafter
+from minedraft.simulator.drafter import SimDrafter
+from minedraft.simulator.drafter_room import DrafterLimits
 from minedraft.simulator.engine import EngineLimits, SimEngine
 from minedraft.simulator.kv_pool import KvPool
 from minedraft.simulator.link import Link
