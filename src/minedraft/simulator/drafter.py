@@ -65,6 +65,11 @@ class _Ticket:
     declined: set[DraftedSim] = field(default_factory=set)
     start_ms: float | None = None
     num_passes: int = 0
+    next_pass: _Pass = field(init=False)
+    """One of nothing but its lane."""
+
+    def __post_init__(self) -> None:
+        self.next_pass = _Pass(lanes=[self.lane], ticket=self)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,9 +230,10 @@ class SimDrafter:
         work = self._next_pass()
         num_rows, num_tokens, kv = work.num_rows, work.num_tokens, work.num_kv_tokens
         for lane in work.lanes:
-            num_rows += lane.num_members
-            num_tokens += lane.num_members
-            kv += lane.num_kv_tokens
+            if num_members := lane.num_members:
+                num_rows += num_members
+                num_tokens += num_members
+                kv += lane.num_kv_tokens
         if not num_rows:
             return
         self._is_running = True
@@ -247,7 +253,8 @@ class SimDrafter:
         if self.passes is not None:
             self.passes.append((start_ms, self._clock.now_ms))
         for lane in work.lanes:
-            self._changed.update(lane.advance())
+            if lane.num_members and (done := lane.advance()):
+                self._changed.update(done)
         ticket = work.ticket
         if ticket is not None:
             ticket.num_passes += 1
@@ -269,8 +276,8 @@ class SimDrafter:
         self, work: _Pass, drafted: DraftedSim, size: int, lane: Lane | None = None, goal: int = 0
     ) -> None:
         """Note a row: a request that takes in all it misses gets a guess, or `goal` in a lane."""
-        is_whole = size == drafted.num_missing
         drafted.num_computed += size
+        is_whole = drafted.num_computed == drafted.num_committed + drafted.num_guesses
         work.num_tokens += size
         if is_whole and drafted.num_right < 0:
             drafted.num_right = self._chains.draw(self._rng, self._k)
@@ -289,9 +296,9 @@ class SimDrafter:
 
     def _ticket_pass(self, ticket: _Ticket) -> _Pass:
         """All open members, and with the first pass a share of prompts."""
-        work = _Pass(lanes=[ticket.lane], ticket=ticket)
         if ticket.lane.num_members:
-            return work
+            return ticket.next_pass
+        work = _Pass(lanes=[ticket.lane], ticket=ticket)
         rows = self._ticket_rows(ticket)
         if not rows:
             return work
@@ -325,13 +332,17 @@ class SimDrafter:
         return rows
 
     def _goal(self, member: DraftedSim) -> int:
-        return max(0, min(self._k, self._room.left(member)))
+        left = self._limits.max_model_len - member.num_committed
+        return self._k if left >= self._k else max(0, left)
 
     def _open(self, ticket: _Ticket) -> list[DraftedSim]:
+        k, declined = self._k, ticket.declined
         return [
             each
             for each in ticket.members
-            if each.num_guesses < self._goal(each) and each not in ticket.declined
+            if each.num_guesses < k
+            and each.num_guesses < self._goal(each)
+            and each not in declined
         ]
 
     def _answer(self, ticket: _Ticket) -> None:
@@ -342,10 +353,12 @@ class SimDrafter:
             if self._known.get(member.request) is not member:
                 continue
             count = member.num_sent = min(member.num_guesses, self._goal(member))
-            right = min(count, max(0, member.num_right))
+            # Without guesses there may be no chain, whose -1 would not do.
+            right = min(count, member.num_right) if count else 0
             draft = Draft(member.num_committed, count, right, start_ms, end_ms, ticket.num_passes)
             answer.append((member.request, member.version, draft))
-            self._changed.add(member)
+            if self._lead:
+                self._changed.add(member)
         ticket.reply(answer, ticket.asked)
 
     # -- work without a ticket -----------------------------------------------------------
@@ -356,11 +369,13 @@ class SimDrafter:
         One that must first catch up with its prompt is no hurry: it is one of the prompts.
         """
         budget = self._limits.max_num_batched_tokens
-        racers = self._short(racing=True)
-        behind = self._in_order(self._behind.difference(racers))
+        racers = self._short(racing=True) if self._changed else []
+        behind = self._in_order(self._behind.difference(racers)) if self._behind else []
         share = budget // _PROMPT_SHARE if behind else 0
         is_roomy, racers = self._make_room(racers, budget - share, racing=True)
-        num_racing = sum(lane.num_members for lane in self._lanes)
+        if is_roomy and not behind:
+            return self._advancing([(each, each.num_missing) for each in racers], True)
+        num_racing = sum([lane.num_members for lane in self._lanes])
         if is_roomy:
             rows = [(each, each.num_missing) for each in racers]
         else:
@@ -419,7 +434,7 @@ class SimDrafter:
     ) -> tuple[bool, list[DraftedSim]]:
         """Whether a pass holds all lanes and all these; if not, the lanes are empty now, and
         their members are among those who want a row."""
-        num_members = sum(lane.num_members for lane in self._lanes)
+        num_members = sum([lane.num_members for lane in self._lanes])
         num_tokens = num_members + sum([each.num_missing for each in short])
         is_within = num_tokens <= budget and num_members + len(short) <= self._limits.max_num_seqs
         if is_within and self._room.is_endless:

@@ -39,7 +39,6 @@ class Row:
     """A request's share of a step."""
 
     request: SimRequest
-    version: int
     num_tokens: int
     """Of a decoding request, all but one are drafts."""
     is_decode: bool
@@ -175,32 +174,40 @@ class SimEngine:
         return bool(self._waiting) and len(self._running) < self._limits.max_num_seqs
 
     def _rows(self, plan: StepPlan) -> list[Row]:
-        rows: dict[str, Row] = {}
-        budget = self._limits.max_num_batched_tokens
+        rows: list[Row] = []
         num_preempted = self.counters.num_preemptions
-        running, k, block_size = self._running, self._k, self._pool.block_size
+        budget = self._add_decodes(plan, rows)
+        for request in list(self._prompting.values()):
+            if not request.is_flying and request.id in self._running:
+                budget -= self._add_prompt(request, budget, rows)
+        if self._waiting and self.counters.num_preemptions == num_preempted:
+            self._admit_waiting(budget, rows)
+        return rows
+
+    def _add_decodes(self, plan: StepPlan, rows: list[Row]) -> int:
+        """Rows of the plan's requests, with their drafts; returns the tokens that are left."""
+        budget, running, k = self._limits.max_num_batched_tokens, self._running, self._k
+        block_size, take_draft = self._pool.block_size, self._take_draft
         if self._is_unasked and self._reports is not None:
             self._reports.see(self._clock.now_ms)
         for request_id in plan.verify:
             request = running.get(request_id)
             if request is None or budget <= 0:
                 continue
-            num_drafts, num_right, draft = self._take_draft(request)
-            num_drafts = min(k, budget - 1, num_drafts)
+            num_drafts, num_right, draft = take_draft(request)
+            if num_drafts > k:
+                num_drafts = k
+            if num_drafts >= budget:
+                num_drafts = budget - 1
             num_tokens = request.num_tokens + num_drafts
-            has_room = num_tokens <= request.num_blocks * block_size
-            if has_room or self._reserve(request, num_tokens, rows):
-                size = 1 + num_drafts
-                rows[request_id] = Row(request, request.version, size, True, num_right, draft)
-                budget -= size
-        for request in list(self._prompting.values()):
-            if not request.is_flying and request.id in running:
-                budget -= self._add_prompt(request, budget, rows)
-        if self._waiting and self.counters.num_preemptions == num_preempted:
-            self._admit_waiting(budget, rows)
-        return list(rows.values())
+            if num_tokens <= request.num_blocks * block_size or self._reserve(
+                request, num_tokens, rows
+            ):
+                rows.append(Row(request, 1 + num_drafts, True, num_right, draft))
+                budget -= 1 + num_drafts
+        return budget
 
-    def _admit_waiting(self, budget: int, rows: dict[str, Row]) -> None:
+    def _admit_waiting(self, budget: int, rows: list[Row]) -> None:
         while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
             request = self._waiting[0]
             size = min(budget, request.num_tokens - request.num_computed)
@@ -211,19 +218,19 @@ class SimEngine:
             self._follow(request)
             budget -= self._add_prompt(request, budget, rows)
 
-    def _add_prompt(self, request: SimRequest, budget: int, rows: dict[str, Row]) -> int:
+    def _add_prompt(self, request: SimRequest, budget: int, rows: list[Row]) -> int:
         size = min(budget, request.num_tokens - request.num_computed)
         if size <= 0 or not self._reserve(request, request.num_computed + size, rows):
             return 0
-        rows[request.id] = Row(request, request.version, size, False)
+        rows.append(Row(request, size, False))
         return size
 
-    def _reserve(self, request: SimRequest, num_tokens: int, rows: dict[str, Row]) -> bool:
+    def _reserve(self, request: SimRequest, num_tokens: int, rows: list[Row]) -> bool:
         """Blocks for the request; the newest others give way, and if there is none, itself."""
         while not self._pool.reserve(request, num_tokens):
             victims = (each for each in reversed(self._running.values()))
             victim = next(each for each in victims if not each.is_flying)
-            rows.pop(victim.id, None)
+            rows[:] = [row for row in rows if row.request is not victim]
             self._preempt(victim)
             if victim is request:
                 return False
@@ -237,15 +244,19 @@ class SimEngine:
 
     def _begin(self, plan: StepPlan, rows: list[Row]) -> None:
         kv = num_tokens = 0
+        states, in_flight = self._states, DraftState.IN_FLIGHT
         for row in rows:
+            request = row.request
             num_tokens += row.num_tokens
-            kv += row.request.num_computed + row.num_tokens
-            row.request.is_flying = True
+            kv += request.num_computed
+            request.is_flying = True
             if row.is_decode:
-                self._states[row.request.id] = DraftState.IN_FLIGHT
+                states[request.id] = in_flight
         now = self._clock.now_ms
         start_ms = max(now + self._limits.overhead_ms, self._free_at_ms)
-        end_ms = start_ms + self._limits.latency.pass_ms(num_tokens, len(rows), kv)
+        end_ms = start_ms + self._limits.latency.pass_ms(
+            num_tokens, len(rows), kv + num_tokens
+        )
         self._free_at_ms = end_ms
         idle_since, self._idle_since_ms = self._idle_since_ms, None
         wait_ms = 0.0 if idle_since is None else now - idle_since
@@ -257,9 +268,7 @@ class SimEngine:
     def _land(self) -> None:
         """Take in the output of the oldest step, tell the drafter, and go on."""
         step = self._steps.popleft()
-        for row in step.rows:
-            if row.request.version == row.version:
-                self._commit(row, step.plan.batch)
+        self._commit(step)
         counters = self.counters
         counters.num_steps += 1
         counters.busy_ms += step.end_ms - step.start_ms
@@ -270,42 +279,55 @@ class SimEngine:
             self._on_step(step)
         self._go_on()
 
-    def _commit(self, row: Row, batch: Batch | None) -> None:
-        request = row.request
-        request.is_flying = False
-        num_new = self._decoded(row) if row.is_decode else self._prefilled(row)
-        if not num_new:
-            return
-        row.num_committed = num_new
-        request.num_tokens += num_new
-        request.num_computed = request.num_tokens - 1
-        self.counters.num_output_tokens += num_new
-        if request.first_token_ms is None:
-            request.first_token_ms = self._clock.now_ms
-        if self._keeps_deliveries:
-            request.deliveries.append((self._clock.now_ms, num_new))
-        if request.num_left == 0:
-            request.finish_ms = self._clock.now_ms
-            self._leave(request)
-            self._on_finish(request)
-            return
-        if self._drafter is not None:
-            self._update.commits.append((request, request.version, num_new))
-        if request.id not in self._states:
-            self._prompting.pop(request.id)
-            self._policy.admit(request.id, batch)
-        self._states[request.id] = DraftState.NONE
+    def _commit(self, step: SimStep) -> None:
+        """Take in the tokens of each row. A request on the target is never preempted."""
+        now_ms, states, commits = self._clock.now_ms, self._states, self._update.commits
+        is_told, undrafted, counters = self._drafter is not None, DraftState.NONE, self.counters
+        for row in step.rows:
+            request = row.request
+            request.is_flying = False
+            num_new = self._decoded(row) if row.is_decode else self._prefilled(row)
+            if not num_new:
+                continue
+            row.num_committed = num_new
+            request.num_tokens = num_tokens = request.num_tokens + num_new
+            request.num_computed = num_tokens - 1
+            counters.num_output_tokens += num_new
+            if self._keeps_deliveries:
+                request.deliveries.append((now_ms, num_new))
+            if num_tokens == request.num_final:
+                self._finish(request)
+                continue
+            if is_told:
+                commits.append((request, request.version, num_new))
+            if not row.is_decode:
+                self._prompting.pop(request.id)
+                self._policy.admit(request.id, step.plan.batch)
+            states[request.id] = undrafted
 
     def _decoded(self, row: Row) -> int:
-        num_verified = row.num_tokens - 1
-        right = min(num_verified, row.num_right)
-        self.counters.num_proposed += num_verified
-        self.counters.num_accepted += right
-        return min(right + 1, row.request.num_left)
+        num_new, request = row.num_tokens, row.request
+        if num_new > 1:
+            self.counters.num_proposed += num_new - 1
+            if row.num_right < num_new:
+                num_new = row.num_right + 1
+            self.counters.num_accepted += num_new - 1
+        num_left = request.num_final - request.num_tokens
+        return num_new if num_new < num_left else num_left
 
     def _prefilled(self, row: Row) -> int:
-        row.request.num_computed += row.num_tokens
-        return 1 if row.request.num_computed == row.request.num_tokens else 0
+        request = row.request
+        request.num_computed += row.num_tokens
+        if request.num_computed < request.num_tokens:
+            return 0
+        if request.first_token_ms is None:
+            request.first_token_ms = self._clock.now_ms
+        return 1
+
+    def _finish(self, request: SimRequest) -> None:
+        request.finish_ms = self._clock.now_ms
+        self._leave(request)
+        self._on_finish(request)
 
     def _leave(self, request: SimRequest) -> None:
         """Forget a request that finished or was preempted; this life of it is over."""
@@ -344,11 +366,11 @@ class SimEngine:
 
     def _flush(self) -> None:
         """Send what there is to tell."""
-        if self._drafter is None:
+        update, drafter, home = self._update, self._drafter, self._reports
+        if drafter is None or home is None or not update.num_requests:
             return
-        update, self._update = self._update, Update()
-        drafter, home = self._drafter, self._reports
-        if drafter is None or home is None or not drafter.is_up or not update.num_requests:
+        self._update = Update()
+        if not drafter.is_up:
             return
         self._to_drafter.send(
             update.num_requests,

@@ -20,6 +20,8 @@ class SimRequest:
     arrival_ms: float
     num_prompt_tokens: int
     num_output_tokens: int
+    num_final: int = 0
+    """Prompt and output in the end."""
     num_tokens: int = 0
     """Prompt and output so far; the prompt to begin with."""
     num_computed: int = 0
@@ -40,11 +42,7 @@ class SimRequest:
 
     def __post_init__(self) -> None:
         self.num_tokens = self.num_prompt_tokens
-
-    @property
-    def num_left(self) -> int:
-        """Output tokens that are still to come."""
-        return self.num_prompt_tokens + self.num_output_tokens - self.num_tokens
+        self.num_final = self.num_prompt_tokens + self.num_output_tokens
 
 
 class Draft(NamedTuple):
@@ -97,8 +95,8 @@ class DraftedSim:
 
     def commit(self, num_tokens: int) -> None:
         """Take in tokens of the target: guesses that agree stay, others go with their KV."""
-        agreed = min(num_tokens, self.num_guesses, max(0, self.num_right))
-        if agreed == num_tokens:
+        agreed = max(0, min(self.num_guesses, self.num_right))
+        if agreed >= num_tokens:
             self.num_guesses -= num_tokens
             self.num_right -= num_tokens
         else:
