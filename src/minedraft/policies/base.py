@@ -90,18 +90,20 @@ class Policy(Protocol):
 
 def undrafted(states: States) -> tuple[str, ...]:
     """The requests that could run now as plain decodes."""
-    return tuple(each for each, state in states.items() if state is DraftState.NONE)
+    none = DraftState.NONE
+    return tuple([each for each, state in states.items() if state is none])
 
 
 def runnable(states: States) -> tuple[str, ...]:
     """The requests that could run now, with drafts or without."""
-    usable = (DraftState.NONE, DraftState.READY)
-    return tuple(each for each, state in states.items() if state in usable)
+    none, ready = DraftState.NONE, DraftState.READY
+    return tuple([each for each, state in states.items() if state is none or state is ready])
 
 
 def pending(states: States) -> tuple[str, ...]:
     """The requests whose drafts are on their way."""
-    return tuple(each for each, state in states.items() if state is DraftState.PENDING)
+    awaited = DraftState.PENDING
+    return tuple([each for each, state in states.items() if state is awaited])
 
 
 def run_all(states: States, *, busy: bool) -> StepPlan:
@@ -127,11 +129,12 @@ def verify_together(states: States) -> StepPlan:
 
 def is_selectable(states: States) -> bool:
     """Whether these requests can be verified as one group now: none is awaited."""
-    return bool(states) and all(
-        state in (DraftState.NONE, DraftState.READY) for state in states.values()
-    )
+    held = list(states.values())
+    num_usable = held.count(DraftState.NONE) + held.count(DraftState.READY)
+    return bool(held) and num_usable == len(held)
 
 
 def is_draftable(states: States) -> bool:
     """Whether these requests can be drafted as one group now: none holds or awaits anything."""
-    return bool(states) and all(state is DraftState.NONE for state in states.values())
+    held = list(states.values())
+    return bool(held) and held.count(DraftState.NONE) == len(held)

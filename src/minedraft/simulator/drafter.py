@@ -18,7 +18,7 @@ from minedraft.simulator.chains import ChainModel
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter_room import DrafterLimits, DrafterRoom, Rows
 from minedraft.simulator.kv_pool import KvPool
-from minedraft.simulator.lane import Lane
+from minedraft.simulator.lane import Lane, ReportedLane
 from minedraft.simulator.link import Link
 from minedraft.simulator.request import Draft, DraftedSim, SimRequest
 
@@ -47,13 +47,13 @@ class Update:
     @property
     def num_requests(self) -> int:
         """Requests named."""
-        wanted = sum(map(len, self.wants))
+        wanted = sum([len(each) for each in self.wants])
         return len(self.releases) + len(self.adds) + len(self.commits) + wanted
 
     @property
     def num_tokens(self) -> int:
         """Token ids that travel."""
-        return sum(each[2] for each in self.adds) + sum(each[2] for each in self.commits)
+        return sum([each[2] for each in self.adds]) + sum([each[2] for each in self.commits])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class SimDrafter:
 
     def attach(self, reports: Link) -> Lane:
         """Serve an engine: its requests' lane, which reports by this link if any are made."""
-        self._lanes.append(Lane(reports if self._is_reported else None))
+        self._lanes.append(ReportedLane(reports) if self._is_reported else Lane())
         return self._lanes[-1]
 
     def receive(self, update: Update, home: Lane, reply: Reply) -> None:
@@ -165,7 +165,7 @@ class SimDrafter:
             self._release(request, version)
             self._add(request, version, length, home)
         for request, version, num_tokens in update.commits:
-            known = self._known.get(request)
+            known = request.drafted
             if known is not None and known.version == version:
                 if known.lane is not None:
                     known.lane.leave(known)
@@ -175,7 +175,7 @@ class SimDrafter:
             members = [
                 known
                 for request, version in group
-                if (known := self._known.get(request)) is not None and known.version == version
+                if (known := request.drafted) is not None and known.version == version
             ]
             for member in members:
                 member.lead = self._lead
@@ -198,7 +198,7 @@ class SimDrafter:
         self._note(known)
 
     def _release(self, request: SimRequest, version: int) -> None:
-        known = self._known.get(request)
+        known = request.drafted
         if known is None or known.version > version:
             return
         if known.lane is not None:
@@ -350,7 +350,7 @@ class SimDrafter:
         end_ms = self._clock.now_ms
         start_ms = end_ms if ticket.start_ms is None else ticket.start_ms
         for member in ticket.members:
-            if self._known.get(member.request) is not member:
+            if member.request.drafted is not member:
                 continue
             count = member.num_sent = min(member.num_guesses, self._goal(member))
             # Without guesses there may be no chain, whose -1 would not do.

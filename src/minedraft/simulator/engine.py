@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from minedraft.batching import Batch
 from minedraft.emulation import LatencyModel
-from minedraft.policies import Drafting, DraftState, NonePolicy, Policy, StepPlan
+from minedraft.policies import DraftState, NonePolicy, Policy, StepPlan
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter import Answer, Lives, SimDrafter, Update
 from minedraft.simulator.kv_pool import KvPool
-from minedraft.simulator.lane import Lane
+from minedraft.simulator.lane import ReportedLane
 from minedraft.simulator.link import Link
 from minedraft.simulator.request import Draft, SimRequest
 
@@ -102,8 +102,8 @@ class SimEngine:
         self._on_finish = on_finish
         self._on_step = on_step
         self._keeps_deliveries = keeps_deliveries
-        self._reports: Lane | None = None if drafter is None else drafter.attach(from_drafter)
-        self._is_unasked = policy.drafting is Drafting.UNASKED
+        self._home = None if drafter is None else drafter.attach(from_drafter)
+        self._reports = self._home if isinstance(self._home, ReportedLane) else None
         self._waiting: deque[SimRequest] = deque()
         self._running: dict[str, SimRequest] = {}
         self._states: dict[str, DraftState] = {}
@@ -188,7 +188,7 @@ class SimEngine:
         """Rows of the plan's requests, with their drafts; returns the tokens that are left."""
         budget, running, k = self._limits.max_num_batched_tokens, self._running, self._k
         block_size, take_draft = self._pool.block_size, self._take_draft
-        if self._is_unasked and self._reports is not None:
+        if self._reports is not None:
             self._reports.see(self._clock.now_ms)
         for request_id in plan.verify:
             request = running.get(request_id)
@@ -346,19 +346,19 @@ class SimEngine:
 
     def _take_draft(self, request: SimRequest) -> tuple[int, int, Draft | None]:
         """Guesses that continue the tokens it has now, how many are right, and their origin."""
-        if self._is_unasked:
-            return (0, 0, None) if self._reports is None else (*self._reports.guesses(request), None)
+        if self._reports is not None:
+            return *self._reports.guesses(request), None
         draft, request.draft = request.draft, None
         if draft is None or draft.length != request.num_tokens:
             return 0, 0, None
         return draft.num_guesses, draft.num_right, draft
 
     def _ask(self, group: tuple[str, ...]) -> None:
+        states, pending = self._states, DraftState.PENDING
         for request_id in group:
-            self._states[request_id] = DraftState.PENDING
-        self._update.wants.append(
-            tuple((self._running[each], self._running[each].version) for each in group)
-        )
+            states[request_id] = pending
+        requests = [self._running[each] for each in group]
+        self._update.wants.append(tuple([(each, each.version) for each in requests]))
 
     def _follow(self, request: SimRequest) -> None:
         if self._drafter is not None:
@@ -366,7 +366,7 @@ class SimEngine:
 
     def _flush(self) -> None:
         """Send what there is to tell."""
-        update, drafter, home = self._update, self._drafter, self._reports
+        update, drafter, home = self._update, self._drafter, self._home
         if drafter is None or home is None or not update.num_requests:
             return
         self._update = Update()
@@ -379,14 +379,15 @@ class SimEngine:
         )
 
     def _answer_comes(self, answer: Answer, asked: Lives) -> None:
-        num_tokens = sum(draft.num_guesses for _, _, draft in answer)
+        num_tokens = sum([draft.num_guesses for _, _, draft in answer])
         self._from_drafter.send(len(answer), num_tokens, lambda: self._take_in(answer, asked))
 
     def _take_in(self, answer: Answer, asked: Lives) -> None:
         for request, version, draft in answer:
             if request.version == version:
                 request.draft = draft
+        states, pending, ready = self._states, DraftState.PENDING, DraftState.READY
         for request, version in asked:
-            if request.version == version and self._states.get(request.id) is DraftState.PENDING:
-                self._states[request.id] = DraftState.READY
+            if request.version == version and states.get(request.id) is pending:
+                states[request.id] = ready
         self._go_on()

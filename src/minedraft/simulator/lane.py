@@ -29,23 +29,17 @@ class Span:
 
 
 class Lane:
-    """Members get a guess in every pass that the lane takes part in: a turn.
+    """Members get a guess in every pass that the lane takes part in: a turn."""
 
-    With a `reports` link the engine is told after each turn of all members' guesses. Such a
-    report wakes nobody, so that it is no event: when it arrives is noted, and `see` and
-    `guesses` say what is known at the other end.
-    """
+    __slots__ = ("_leaving", "_sum_lengths", "_sum_since", "num_members", "turn")
 
-    def __init__(self, reports: Link | None = None) -> None:
+    def __init__(self) -> None:
         self.turn = 0
         self.num_members = 0
-        self._reports = reports
         self._sum_lengths = 0
         """Of committed tokens less `since`."""
         self._sum_since = 0
         self._leaving: dict[int, list[DraftedSim]] = {}
-        self._under_way: deque[tuple[float, int]] = deque()
-        self._seen = 0
 
     @property
     def num_kv_tokens(self) -> int:
@@ -65,8 +59,6 @@ class Lane:
             self._leaving[until] = [drafted]
         else:
             leaving.append(drafted)
-        if self._reports is not None:
-            self._show(drafted, since, until)
 
     def leave(self, drafted: DraftedSim) -> None:
         """Take a member out; it keeps its guesses."""
@@ -77,16 +69,10 @@ class Lane:
         self._sum_since -= since
         drafted.num_guesses = num_guesses = self.turn - since
         drafted.num_computed = drafted.num_committed + num_guesses - 1
-        if self._reports is not None:
-            drafted.spans[-1].until = self.turn
 
     def advance(self) -> list[DraftedSim]:
         """Note that the pass of a turn ended; returns the members that have what they wanted."""
         self.turn = turn = self.turn + 1
-        if self._reports is not None and self.num_members:
-            num_tokens = self.num_members * turn - self._sum_since
-            arrival_ms = self._reports.arrival_ms(self.num_members, num_tokens)
-            self._under_way.append((arrival_ms, turn))
         # Those who left before, or came back for more, are still on the list.
         listed = self._leaving.pop(turn, None)
         if listed is None:
@@ -99,12 +85,57 @@ class Lane:
         return done
 
     def forget(self) -> None:
-        """Note that the drafter died: nobody is a member, and no report arrives."""
+        """Note that the drafter died: nobody is a member."""
         self.num_members = self._sum_lengths = self._sum_since = 0
         self._leaving.clear()
-        self._under_way.clear()
 
-    # -- the engine's end of the link ----------------------------------------------------
+
+class ReportedLane(Lane):
+    """A lane whose members' guesses are told to their engine after every turn.
+
+    Such a report wakes nobody, so that it is no event: when it arrives is noted, and `see` and
+    `guesses` say what is known at the other end.
+    """
+
+    __slots__ = ("_reports", "_seen", "_under_way")
+
+    def __init__(self, reports: Link) -> None:
+        super().__init__()
+        self._reports = reports
+        self._under_way: deque[tuple[float, int]] = deque()
+        self._seen = 0
+
+    def join(self, drafted: DraftedSim, goal: int) -> None:
+        """See Lane."""
+        super().join(drafted, goal)
+        spans, since = drafted.spans, drafted.since
+        if spans:
+            last = spans[-1]
+            is_same = last.length == drafted.num_committed and last.num_right == drafted.num_right
+            if is_same and last.since == since and last.until == self.turn:
+                last.until = drafted.until
+                return
+        spans.append(
+            Span(self.turn, drafted.num_committed, since, drafted.until, drafted.num_right)
+        )
+
+    def leave(self, drafted: DraftedSim) -> None:
+        """See Lane."""
+        super().leave(drafted)
+        drafted.spans[-1].until = self.turn
+
+    def advance(self) -> list[DraftedSim]:
+        """See Lane."""
+        num_members = self.num_members
+        num_tokens = num_members * (self.turn + 1) - self._sum_since
+        arrival_ms = self._reports.arrival_ms(num_members, num_tokens)
+        self._under_way.append((arrival_ms, self.turn + 1))
+        return super().advance()
+
+    def forget(self) -> None:
+        """See Lane; reports that are under way are lost."""
+        super().forget()
+        self._under_way.clear()
 
     def see(self, now_ms: float) -> None:
         """Take in the reports that arrived before `now_ms`."""
@@ -126,19 +157,9 @@ class Lane:
         if not spans or spans[0].first >= seen:
             return 0, 0
         span = spans[0]
-        num_guesses = min(seen, span.until) - span.since
+        num_guesses = (seen if seen < span.until else span.until) - span.since
+        num_right = num_guesses if num_guesses < span.num_right else span.num_right
         passed = request.num_tokens - span.length
-        if min(num_guesses, span.num_right) < passed or num_guesses <= passed:
+        if num_right < passed or num_guesses <= passed:
             return 0, 0
-        return num_guesses - passed, min(num_guesses, span.num_right) - passed
-
-    def _show(self, drafted: DraftedSim, since: int, until: int) -> None:
-        if drafted.spans:
-            last = drafted.spans[-1]
-            is_same = last.length == drafted.num_committed and last.num_right == drafted.num_right
-            if is_same and last.since == since and last.until == self.turn:
-                last.until = until
-                return
-        drafted.spans.append(
-            Span(self.turn, drafted.num_committed, since, until, drafted.num_right)
-        )
+        return num_guesses - passed, num_right - passed

@@ -49,6 +49,8 @@ class Link:
         num_bytes = num_requests * BYTES_PER_REQUEST + num_tokens * BYTES_PER_TOKEN
         self.num_bytes += num_bytes
         # Bytes go one after the other, delays beside one another.
-        own_ms = self._model.bytes_ms(num_bytes)
-        self._free_at_ms = max(self._clock.now_ms, self._free_at_ms) + own_ms
+        free_at_ms, now_ms = self._free_at_ms, self._clock.now_ms
+        if free_at_ms < now_ms:
+            free_at_ms = now_ms
+        self._free_at_ms = free_at_ms + self._model.bytes_ms(num_bytes)
         return self._free_at_ms + self._model.delay_ms
