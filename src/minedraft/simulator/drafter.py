@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -24,6 +24,7 @@ from minedraft.simulator.request import Draft, DraftedSim, SimRequest
 
 _PROMPT_SHARE = 4
 _ORDER = attrgetter("order")
+_MISSING = attrgetter("num_missing")
 
 Answer = list[tuple[SimRequest, int, Draft]]
 """Drafts by request and version."""
@@ -56,27 +57,22 @@ class Update:
         return sum([each[2] for each in self.adds]) + sum([each[2] for each in self.commits])
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Ticket:
     asked: Lives
     members: list[DraftedSim]
     reply: Reply
-    lane: Lane = field(default_factory=Lane)
-    declined: set[DraftedSim] = field(default_factory=set)
+    lane: Lane
+    declined: set[DraftedSim]
     start_ms: float | None = None
     num_passes: int = 0
-    next_pass: _Pass = field(init=False)
-    """One of nothing but its lane."""
-
-    def __post_init__(self) -> None:
-        self.next_pass = _Pass(lanes=[self.lane], ticket=self)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Pass:
     """Lanes that take part with one token of each member, and what comes on top of that."""
 
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: Sequence[Lane]
     ticket: _Ticket | None = None
     num_rows: int = 0
     num_tokens: int = 0
@@ -182,7 +178,7 @@ class SimDrafter:
                 if member.lane is not None:
                     member.lane.leave(member)
                     self._note(member)
-            self._tickets.append(_Ticket(asked=group, members=members, reply=reply))
+            self._tickets.append(_Ticket(group, members, reply, Lane(), set()))
 
     def _add(self, request: SimRequest, version: int, length: int, home: Lane) -> None:
         self._num_added += 1
@@ -296,18 +292,18 @@ class SimDrafter:
 
     def _ticket_pass(self, ticket: _Ticket) -> _Pass:
         """All open members, and with the first pass a share of prompts."""
+        work = _Pass((ticket.lane,), ticket)
         if ticket.lane.num_members:
-            return ticket.next_pass
-        work = _Pass(lanes=[ticket.lane], ticket=ticket)
+            return work
         rows = self._ticket_rows(ticket)
         if not rows:
             return work
-        budget = self._limits.max_num_batched_tokens
         prompts: Rows = []
         if not ticket.num_passes:
             ticket.start_ms = self._clock.now_ms
-            share = min(budget // _PROMPT_SHARE, budget - sum(size for _, size in rows))
             if self._behind:
+                budget = self._limits.max_num_batched_tokens
+                share = min(budget // _PROMPT_SHARE, budget - sum([size for _, size in rows]))
                 prompts = self._room.fill(self._in_order(self._behind), share, dict(rows))
         self._note_victims()
         for member, size in rows:
@@ -319,14 +315,18 @@ class SimDrafter:
     def _ticket_rows(self, ticket: _Ticket) -> Rows:
         budget = self._limits.max_num_batched_tokens
         rows: Rows = []
-        for member in sorted(self._open(ticket), key=lambda each: each.num_missing):
-            late = bool(rows) and member.num_missing > budget
-            full = len(rows) == self._limits.max_num_seqs
-            end = member.num_committed + self._goal(member) - 1
-            if late or full or not self._room.reserve(member, end, rows):
+        is_endless, max_num_seqs = self._room.is_endless, self._limits.max_num_seqs
+        for member in sorted(self._open(ticket), key=_MISSING):
+            size = member.num_missing
+            late = size > budget and bool(rows)
+            if late or len(rows) == max_num_seqs or not (
+                is_endless
+                or self._room.reserve(member, member.num_committed + self._goal(member) - 1, rows)
+            ):
                 ticket.declined.add(member)
                 continue
-            size = min(member.num_missing, budget)
+            if size > budget:
+                size = budget
             rows.append((member, size))
             budget -= size
         return rows
@@ -393,7 +393,7 @@ class SimDrafter:
             rows = self._room.fill(self._in_order(self._behind), budget)
             self._note_victims()
             if rows:
-                work = _Pass()
+                work = _Pass(())
                 for each, size in rows:
                     self._take_in(work, each, size)
                 return work
@@ -406,7 +406,7 @@ class SimDrafter:
         """A pass of all lanes and these rows, which join them: for one pass, or where there is
         room for everyone, until they have their lead."""
         self._note_victims()
-        work = _Pass(lanes=self._lanes)
+        work = _Pass(self._lanes)
         for each, size in rows:
             goal = each.num_guesses + 1
             if is_roomy:

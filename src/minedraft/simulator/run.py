@@ -5,8 +5,10 @@ Owns the wiring; every rule of the run is its parts'.
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from minedraft.bench.load import Arrivals, make_arrivals
@@ -58,14 +60,28 @@ def simulate(
     source.engines = fleet.engines
     for failure in scenario.failures:
         _plan_failure(clock, fleet, failure)
-    source.start()
-    clock.run()
+    with _uncollected():
+        source.start()
+        clock.run()
     if source.num_open or source.num_left:
         raise MineDraftError(
             f"minedraft: the simulation came to rest with {source.num_open} requests open and "
             f"{source.num_left} to come; this is a defect of the simulator"
         )
     return _outcome(clock, scenario, fleet, source.requests)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Do not look for cycles: events make millions of small objects and none that outlive
+    their use, so that the search takes a fifth of the time and finds nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Source:
