@@ -9,6 +9,7 @@ does to its rows is noted when it begins, since nobody looks at them before it e
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,15 @@ class _Pass:
     num_kv_tokens: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Passes that follow one another: the first does the work, others one more turn each."""
+
+    work: _Pass
+    start_ms: float
+    ends_ms: list[float]
+
+
 class SimDrafter:
     """See the module. `k`, leads and reporting are the same for all requests."""
 
@@ -111,8 +121,7 @@ class SimDrafter:
         self._tickets: deque[_Ticket] = deque()
         self._inbox: list[tuple[Update, Lane, Reply]] = []
         self._num_added = 0
-        self._life = 0
-        self._is_running = False
+        self._running: _Run | None = None
         self.is_up = True
         self.busy_ms = 0.0
         self.num_passes = 0
@@ -131,14 +140,17 @@ class SimDrafter:
         if not self.is_up:
             return
         self._inbox.append((update, home, reply))
-        if not self._is_running:
+        if self._running is None:
             self._go_on()
+        elif update.releases and len(self._running.ends_ms) > 1:
+            self._cut_short(self._running, update)
 
     def fail(self) -> None:
         """Die: everything known is forgotten, and the pass that runs comes to nothing."""
         self.is_up = False
-        self._life += 1
-        self._is_running = False
+        if self._running is not None:
+            self._count_passes(self._running, self._clock.now_ms)
+        self._running = None
         self._inbox.clear()
         self._tickets.clear()
         for each in self._known.values():
@@ -232,28 +244,64 @@ class SimDrafter:
                 kv += lane.num_kv_tokens
         if not num_rows:
             return
-        self._is_running = True
-        pass_ms = self._limits.latency.pass_ms(num_tokens, num_rows, kv)
-        start_ms, life = self._clock.now_ms, self._life
+        pass_ms = self._limits.latency.pass_ms
+        start_ms = self._clock.now_ms
+        run = _Run(work, start_ms, [start_ms + pass_ms(num_tokens, num_rows, kv)])
+        if work.ticket is not None and (num_members := work.ticket.lane.num_members):
+            self._extend(run, work.ticket.lane, num_members)
+        self._start(run)
+
+    def _extend(self, run: _Run, lane: Lane, num_members: int) -> None:
+        """Add the passes of a ticket that are like its last one, up to the next that is complete.
+
+        No message changes them, save one that takes a member away.
+        """
+        end_ms, kv, pass_ms = run.ends_ms[0], lane.num_kv_tokens, self._limits.latency.pass_ms
+        for _ in range(lane.num_turns_alike - 1):
+            kv += num_members
+            end_ms += pass_ms(num_members, num_members, kv)
+            run.ends_ms.append(end_ms)
+
+    def _start(self, run: _Run) -> None:
+        self._running = run
 
         def end() -> None:
-            if life == self._life:
-                self._end_pass(work, start_ms)
+            if self._running is run:
+                self._end(run)
 
-        self._clock.at(start_ms + pass_ms, end)
+        self._clock.at(run.ends_ms[-1], end)
 
-    def _end_pass(self, work: _Pass, start_ms: float) -> None:
-        self._is_running = False
-        self.busy_ms += self._clock.now_ms - start_ms
-        self.num_passes += 1
-        if self.passes is not None:
-            self.passes.append((start_ms, self._clock.now_ms))
-        for lane in work.lanes:
-            if lane.num_members and (done := lane.advance()):
-                self._changed.update(done)
-        ticket = work.ticket
+    def _cut_short(self, run: _Run, update: Update) -> None:
+        """End a ticket's passes with the one that runs, if it loses a member."""
+        lane = None if run.work.ticket is None else run.work.ticket.lane
+        lives = (each.drafted for each, _ in update.releases)
+        if any(each is not None and each.lane is lane for each in lives):
+            at = bisect_left(run.ends_ms, self._clock.now_ms)
+            self._start(_Run(run.work, run.start_ms, run.ends_ms[: at + 1]))
+
+    def _count_passes(self, run: _Run, now_ms: float) -> None:
+        start_ms = run.start_ms
+        for end_ms in run.ends_ms:
+            if end_ms > now_ms:
+                return
+            self.busy_ms += end_ms - start_ms
+            self.num_passes += 1
+            if self.passes is not None:
+                self.passes.append((start_ms, end_ms))
+            start_ms = end_ms
+
+    def _end(self, run: _Run) -> None:
+        self._running = None
+        self._count_passes(run, self._clock.now_ms)
+        num_more = len(run.ends_ms) - 1
+        for lane in run.work.lanes:
+            if lane.num_members:
+                lane.turn += num_more
+                if done := lane.advance():
+                    self._changed.update(done)
+        ticket = run.work.ticket
         if ticket is not None:
-            ticket.num_passes += 1
+            ticket.num_passes += 1 + num_more
             if not ticket.lane.num_members and not self._open(ticket):
                 self._tickets.popleft()
                 self._answer(ticket)

@@ -95,6 +95,7 @@ class SimEngine:
         self._pool = pool
         self._policy = policy
         self._undrafted: Policy = NonePolicy()
+        self._acting = self._undrafted if drafter is None else policy
         self._k = k
         self._drafter = drafter
         self._to_drafter = to_drafter
@@ -128,6 +129,7 @@ class SimEngine:
     def drafter_is_lost(self) -> None:
         """Note that the drafter died: no draft holds, and none is awaited."""
         self._update = Update()
+        self._acting = self._undrafted
         for request_id, state in self._states.items():
             self._running[request_id].draft = None
             if state is not DraftState.IN_FLIGHT:
@@ -136,16 +138,12 @@ class SimEngine:
 
     def drafter_is_back(self) -> None:
         """Tell the drafter of every request again."""
+        self._acting = self._policy
         for request in self._running.values():
             self._follow(request)
         self._flush()
 
     # -- steps -------------------------------------------------------------------------
-
-    @property
-    def _acting(self) -> Policy:
-        is_there = self._drafter is not None and self._drafter.is_up
-        return self._policy if is_there else self._undrafted
 
     def _go_on(self) -> None:
         """Queue as many steps on the target as the policy allows."""

@@ -46,6 +46,11 @@ class Lane:
         """Of all members together, after the pass of the next turn."""
         return self._sum_lengths + self.num_members * self.turn
 
+    @property
+    def num_turns_alike(self) -> int:
+        """Turns until the next member leaves, if none does before."""
+        return min(self._leaving) - self.turn
+
     def join(self, drafted: DraftedSim, goal: int) -> None:
         """Give it guesses from the next turn on, until it has `goal`; it needs one at least."""
         since = self.turn - drafted.num_guesses
