@@ -11,82 +11,22 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from operator import attrgetter
 
 from minedraft.simulator.chains import ChainModel
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter_room import DrafterLimits, DrafterRoom, Rows
+from minedraft.simulator.drafter_work import Pass, Run, Ticket
 from minedraft.simulator.kv_pool import KvPool
 from minedraft.simulator.lane import Lane, ReportedLane
 from minedraft.simulator.link import Link
+from minedraft.simulator.messages import Answer, Reply, Update
 from minedraft.simulator.request import Draft, DraftedSim, SimRequest
 
 _PROMPT_SHARE = 4
 _ORDER = attrgetter("order")
 _MISSING = attrgetter("num_missing")
-
-Answer = list[tuple[SimRequest, int, Draft]]
-"""Drafts by request and version."""
-Lives = tuple[tuple[SimRequest, int], ...]
-"""Requests with the version that is meant."""
-Reply = Callable[[Answer, Lives], None]
-"""Takes an answer to the engine that follows the requests, with all for which it was asked."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Update:
-    """What an engine tells its drafter in one message; requests go with their version."""
-
-    releases: list[tuple[SimRequest, int]] = field(default_factory=list)
-    adds: list[tuple[SimRequest, int, int]] = field(default_factory=list)
-    """With their length."""
-    commits: list[tuple[SimRequest, int, int]] = field(default_factory=list)
-    """With the number of new tokens."""
-    wants: list[Lives] = field(default_factory=list)
-
-    @property
-    def num_requests(self) -> int:
-        """Requests named."""
-        wanted = sum([len(each) for each in self.wants])
-        return len(self.releases) + len(self.adds) + len(self.commits) + wanted
-
-    @property
-    def num_tokens(self) -> int:
-        """Token ids that travel."""
-        return sum([each[2] for each in self.adds]) + sum([each[2] for each in self.commits])
-
-
-@dataclass(slots=True)
-class _Ticket:
-    asked: Lives
-    members: list[DraftedSim]
-    reply: Reply
-    lane: Lane
-    declined: set[DraftedSim]
-    start_ms: float | None = None
-    num_passes: int = 0
-
-
-@dataclass(slots=True)
-class _Pass:
-    """Lanes that take part with one token of each member, and what comes on top of that."""
-
-    lanes: Sequence[Lane]
-    ticket: _Ticket | None = None
-    num_rows: int = 0
-    num_tokens: int = 0
-    num_kv_tokens: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """Passes that follow one another: the first does the work, others one more turn each."""
-
-    work: _Pass
-    start_ms: float
-    ends_ms: list[float]
 
 
 class SimDrafter:
@@ -111,6 +51,7 @@ class SimDrafter:
         self._k = k
         self._lead = lead
         self._is_reported = is_reported
+        self._guesses_ahead = is_reported or lead > 0
         self._known: dict[SimRequest, DraftedSim] = {}
         self._room = DrafterRoom(limits, pool, self._known)
         self._lanes: list[Lane] = []
@@ -118,10 +59,10 @@ class SimDrafter:
         """Those with committed tokens that are not computed."""
         self._changed: set[DraftedSim] = set()
         """Those that may be short of their lead, and are in no lane."""
-        self._tickets: deque[_Ticket] = deque()
+        self._tickets: deque[Ticket] = deque()
         self._inbox: list[tuple[Update, Lane, Reply]] = []
         self._num_added = 0
-        self._running: _Run | None = None
+        self._running: Run | None = None
         self.is_up = True
         self.busy_ms = 0.0
         self.num_passes = 0
@@ -190,7 +131,7 @@ class SimDrafter:
                 if member.lane is not None:
                     member.lane.leave(member)
                     self._note(member)
-            self._tickets.append(_Ticket(group, members, reply, Lane(), set()))
+            self._tickets.append(Ticket(group, members, reply, Lane(), set()))
 
     def _add(self, request: SimRequest, version: int, length: int, home: Lane) -> None:
         self._num_added += 1
@@ -221,7 +162,8 @@ class SimDrafter:
 
     def _note(self, drafted: DraftedSim) -> None:
         """Look at a request that is in no lane when the next pass is planned."""
-        self._changed.add(drafted)
+        if self._guesses_ahead:
+            self._changed.add(drafted)
         if drafted.num_computed < drafted.num_committed - 1:
             self._behind.add(drafted)
         else:
@@ -246,12 +188,12 @@ class SimDrafter:
             return
         pass_ms = self._limits.latency.pass_ms
         start_ms = self._clock.now_ms
-        run = _Run(work, start_ms, [start_ms + pass_ms(num_tokens, num_rows, kv)])
+        run = Run(work, start_ms, [start_ms + pass_ms(num_tokens, num_rows, kv)])
         if work.ticket is not None and (num_members := work.ticket.lane.num_members):
             self._extend(run, work.ticket.lane, num_members)
         self._start(run)
 
-    def _extend(self, run: _Run, lane: Lane, num_members: int) -> None:
+    def _extend(self, run: Run, lane: Lane, num_members: int) -> None:
         """Add the passes of a ticket that are like its last one, up to the next that is complete.
 
         No message changes them, save one that takes a member away.
@@ -262,7 +204,7 @@ class SimDrafter:
             end_ms += pass_ms(num_members, num_members, kv)
             run.ends_ms.append(end_ms)
 
-    def _start(self, run: _Run) -> None:
+    def _start(self, run: Run) -> None:
         self._running = run
 
         def end() -> None:
@@ -271,15 +213,15 @@ class SimDrafter:
 
         self._clock.at(run.ends_ms[-1], end)
 
-    def _cut_short(self, run: _Run, update: Update) -> None:
+    def _cut_short(self, run: Run, update: Update) -> None:
         """End a ticket's passes with the one that runs, if it loses a member."""
         lane = None if run.work.ticket is None else run.work.ticket.lane
         lives = (each.drafted for each, _ in update.releases)
         if any(each is not None and each.lane is lane for each in lives):
             at = bisect_left(run.ends_ms, self._clock.now_ms)
-            self._start(_Run(run.work, run.start_ms, run.ends_ms[: at + 1]))
+            self._start(Run(run.work, run.start_ms, run.ends_ms[: at + 1]))
 
-    def _count_passes(self, run: _Run, now_ms: float) -> None:
+    def _count_passes(self, run: Run, now_ms: float) -> None:
         start_ms = run.start_ms
         for end_ms in run.ends_ms:
             if end_ms > now_ms:
@@ -290,14 +232,15 @@ class SimDrafter:
                 self.passes.append((start_ms, end_ms))
             start_ms = end_ms
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: Run) -> None:
         self._running = None
         self._count_passes(run, self._clock.now_ms)
         num_more = len(run.ends_ms) - 1
         for lane in run.work.lanes:
             if lane.num_members:
                 lane.turn += num_more
-                if done := lane.advance():
+                done = lane.advance()
+                if done and self._guesses_ahead:
                     self._changed.update(done)
         ticket = run.work.ticket
         if ticket is not None:
@@ -307,7 +250,7 @@ class SimDrafter:
                 self._answer(ticket)
         self._go_on()
 
-    def _next_pass(self) -> _Pass:
+    def _next_pass(self) -> Pass:
         while self._tickets:
             ticket = self._tickets[0]
             work = self._ticket_pass(ticket)
@@ -317,7 +260,7 @@ class SimDrafter:
         return self._racing_pass() if self._is_reported else self._idle_pass()
 
     def _take_in(
-        self, work: _Pass, drafted: DraftedSim, size: int, lane: Lane | None = None, goal: int = 0
+        self, work: Pass, drafted: DraftedSim, size: int, lane: Lane | None = None, goal: int = 0
     ) -> None:
         """Note a row: a request that takes in all it misses gets a guess, or `goal` in a lane."""
         drafted.num_computed += size
@@ -338,9 +281,9 @@ class SimDrafter:
 
     # -- tickets -----------------------------------------------------------------------
 
-    def _ticket_pass(self, ticket: _Ticket) -> _Pass:
+    def _ticket_pass(self, ticket: Ticket) -> Pass:
         """All open members, and with the first pass a share of prompts."""
-        work = _Pass((ticket.lane,), ticket)
+        work = Pass((ticket.lane,), ticket)
         if ticket.lane.num_members:
             return work
         rows = self._ticket_rows(ticket)
@@ -360,16 +303,22 @@ class SimDrafter:
             self._take_in(work, each, size)
         return work
 
-    def _ticket_rows(self, ticket: _Ticket) -> Rows:
+    def _ticket_rows(self, ticket: Ticket) -> Rows:
         budget = self._limits.max_num_batched_tokens
         rows: Rows = []
         is_endless, max_num_seqs = self._room.is_endless, self._limits.max_num_seqs
         for member in sorted(self._open(ticket), key=_MISSING):
             size = member.num_missing
             late = size > budget and bool(rows)
-            if late or len(rows) == max_num_seqs or not (
-                is_endless
-                or self._room.reserve(member, member.num_committed + self._goal(member) - 1, rows)
+            if (
+                late
+                or len(rows) == max_num_seqs
+                or not (
+                    is_endless
+                    or self._room.reserve(
+                        member, member.num_committed + self._goal(member) - 1, rows
+                    )
+                )
             ):
                 ticket.declined.add(member)
                 continue
@@ -383,17 +332,15 @@ class SimDrafter:
         left = self._limits.max_model_len - member.num_committed
         return self._k if left >= self._k else max(0, left)
 
-    def _open(self, ticket: _Ticket) -> list[DraftedSim]:
+    def _open(self, ticket: Ticket) -> list[DraftedSim]:
         k, declined = self._k, ticket.declined
         return [
             each
             for each in ticket.members
-            if each.num_guesses < k
-            and each.num_guesses < self._goal(each)
-            and each not in declined
+            if each.num_guesses < k and each.num_guesses < self._goal(each) and each not in declined
         ]
 
-    def _answer(self, ticket: _Ticket) -> None:
+    def _answer(self, ticket: Ticket) -> None:
         answer: Answer = []
         end_ms = self._clock.now_ms
         start_ms = end_ms if ticket.start_ms is None else ticket.start_ms
@@ -405,13 +352,13 @@ class SimDrafter:
             right = min(count, member.num_right) if count else 0
             draft = Draft(member.num_committed, count, right, start_ms, end_ms, ticket.num_passes)
             answer.append((member.request, member.version, draft))
-            if self._lead:
+            if self._guesses_ahead:
                 self._changed.add(member)
         ticket.reply(answer, ticket.asked)
 
     # -- work without a ticket -----------------------------------------------------------
 
-    def _racing_pass(self) -> _Pass:
+    def _racing_pass(self) -> Pass:
         """A guess for each that is short of its lead, and a share for prompts.
 
         One that must first catch up with its prompt is no hurry: it is one of the prompts.
@@ -434,14 +381,14 @@ class SimDrafter:
             rows = self._room.fill(behind, budget) or self._room.fill(racers, budget)
         return self._advancing(rows, is_roomy)
 
-    def _idle_pass(self) -> _Pass:
+    def _idle_pass(self) -> Pass:
         """Prompts, or if there are none, a guess for each that is short of its lead."""
         budget = self._limits.max_num_batched_tokens
         if self._behind:
             rows = self._room.fill(self._in_order(self._behind), budget)
             self._note_victims()
             if rows:
-                work = _Pass(())
+                work = Pass(())
                 for each, size in rows:
                     self._take_in(work, each, size)
                 return work
@@ -450,11 +397,11 @@ class SimDrafter:
             return self._advancing([(each, each.num_missing) for each in short], True)
         return self._advancing(self._room.fill(short, budget), False)
 
-    def _advancing(self, rows: Rows, is_roomy: bool) -> _Pass:
+    def _advancing(self, rows: Rows, is_roomy: bool) -> Pass:
         """A pass of all lanes and these rows, which join them: for one pass, or where there is
         room for everyone, until they have their lead."""
         self._note_victims()
-        work = _Pass(self._lanes)
+        work = Pass(self._lanes)
         for each, size in rows:
             goal = each.num_guesses + 1
             if is_roomy:

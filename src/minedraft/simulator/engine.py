@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from minedraft.batching import Batch
 from minedraft.emulation import LatencyModel
 from minedraft.policies import DraftState, NonePolicy, Policy, StepPlan
 from minedraft.simulator.clock import Clock
-from minedraft.simulator.drafter import Answer, Lives, SimDrafter, Update
+from minedraft.simulator.drafter import SimDrafter
 from minedraft.simulator.kv_pool import KvPool
 from minedraft.simulator.lane import ReportedLane
 from minedraft.simulator.link import Link
+from minedraft.simulator.messages import Answer, Lives, Update
 from minedraft.simulator.request import Draft, SimRequest
 
 
@@ -252,9 +252,7 @@ class SimEngine:
                 states[request.id] = in_flight
         now = self._clock.now_ms
         start_ms = max(now + self._limits.overhead_ms, self._free_at_ms)
-        end_ms = start_ms + self._limits.latency.pass_ms(
-            num_tokens, len(rows), kv + num_tokens
-        )
+        end_ms = start_ms + self._limits.latency.pass_ms(num_tokens, len(rows), kv + num_tokens)
         self._free_at_ms = end_ms
         idle_since, self._idle_since_ms = self._idle_since_ms, None
         wait_ms = 0.0 if idle_since is None else now - idle_since

@@ -95,17 +95,18 @@ class DraftedSim:
 
     def commit(self, num_tokens: int) -> None:
         """Take in tokens of the target: guesses that agree stay, others go with their KV."""
-        agreed = max(0, min(self.num_guesses, self.num_right))
+        agreed = self.num_right if self.num_right < self.num_guesses else self.num_guesses
         if agreed >= num_tokens:
             self.num_guesses -= num_tokens
             self.num_right -= num_tokens
         else:
-            self.num_computed = min(self.num_computed, self.num_committed + agreed)
+            self.num_computed = min(self.num_computed, self.num_committed + max(0, agreed))
             self.num_guesses = 0
-            self.num_right = -1
         self.num_committed += num_tokens
-        self.num_computed = min(self.num_computed, self.length - 1)
         self.num_sent = 0
+        most_computed = self.num_committed + self.num_guesses - 1
+        if self.num_computed > most_computed:
+            self.num_computed = most_computed
         if self.num_guesses == 0:
             # What follows are guesses from a token that is known to be true.
             self.num_right = -1
