@@ -12,12 +12,13 @@ import random
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection
+from dataclasses import replace
 from operator import attrgetter
 
 from minedraft.simulator.chains import ChainModel
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter_room import DrafterLimits, DrafterRoom, Rows
-from minedraft.simulator.drafter_work import Pass, Run, Ticket
+from minedraft.simulator.drafter_work import Pass, Ticket
 from minedraft.simulator.kv_pool import KvPool
 from minedraft.simulator.lane import Lane, ReportedLane
 from minedraft.simulator.link import Link
@@ -62,7 +63,7 @@ class SimDrafter:
         self._tickets: deque[Ticket] = deque()
         self._inbox: list[tuple[Update, Lane, Reply]] = []
         self._num_added = 0
-        self._running: Run | None = None
+        self._running: Pass | None = None
         self.is_up = True
         self.busy_ms = 0.0
         self.num_passes = 0
@@ -186,44 +187,46 @@ class SimDrafter:
                 kv += lane.num_kv_tokens
         if not num_rows:
             return
-        pass_ms = self._limits.latency.pass_ms
-        start_ms = self._clock.now_ms
-        run = Run(work, start_ms, [start_ms + pass_ms(num_tokens, num_rows, kv)])
-        if work.ticket is not None and (num_members := work.ticket.lane.num_members):
-            self._extend(run, work.ticket.lane, num_members)
-        self._start(run)
+        now_ms = self._clock.now_ms
+        end_ms = now_ms + self._limits.latency.pass_ms(num_tokens, num_rows, kv)
+        work.start_ms, work.ends_ms = now_ms, (end_ms,)
+        if work.ticket is not None and work.ticket.lane.num_members:
+            work.ends_ms = self._with_those_alike(end_ms, work.ticket.lane)
+        self._start(work)
 
-    def _extend(self, run: Run, lane: Lane, num_members: int) -> None:
-        """Add the passes of a ticket that are like its last one, up to the next that is complete.
+    def _with_those_alike(self, end_ms: float, lane: Lane) -> list[float]:
+        """The end of a ticket's pass, and of those like it, up to that of the next complete draft.
 
-        No message changes them, save one that takes a member away.
+        No message changes these passes, save one that takes a member away.
         """
-        end_ms, kv, pass_ms = run.ends_ms[0], lane.num_kv_tokens, self._limits.latency.pass_ms
+        ends_ms, num_members = [end_ms], lane.num_members
+        kv, pass_ms = lane.num_kv_tokens, self._limits.latency.pass_ms
         for _ in range(lane.num_turns_alike - 1):
             kv += num_members
             end_ms += pass_ms(num_members, num_members, kv)
-            run.ends_ms.append(end_ms)
+            ends_ms.append(end_ms)
+        return ends_ms
 
-    def _start(self, run: Run) -> None:
-        self._running = run
+    def _start(self, work: Pass) -> None:
+        self._running = work
 
         def end() -> None:
-            if self._running is run:
-                self._end(run)
+            if self._running is work:
+                self._end(work)
 
-        self._clock.at(run.ends_ms[-1], end)
+        self._clock.at(work.ends_ms[-1], end)
 
-    def _cut_short(self, run: Run, update: Update) -> None:
+    def _cut_short(self, work: Pass, update: Update) -> None:
         """End a ticket's passes with the one that runs, if it loses a member."""
-        lane = None if run.work.ticket is None else run.work.ticket.lane
+        lane = None if work.ticket is None else work.ticket.lane
         lives = (each.drafted for each, _ in update.releases)
         if any(each is not None and each.lane is lane for each in lives):
-            at = bisect_left(run.ends_ms, self._clock.now_ms)
-            self._start(Run(run.work, run.start_ms, run.ends_ms[: at + 1]))
+            at = bisect_left(work.ends_ms, self._clock.now_ms)
+            self._start(replace(work, ends_ms=work.ends_ms[: at + 1]))
 
-    def _count_passes(self, run: Run, now_ms: float) -> None:
-        start_ms = run.start_ms
-        for end_ms in run.ends_ms:
+    def _count_passes(self, work: Pass, now_ms: float) -> None:
+        start_ms = work.start_ms
+        for end_ms in work.ends_ms:
             if end_ms > now_ms:
                 return
             self.busy_ms += end_ms - start_ms
@@ -232,17 +235,17 @@ class SimDrafter:
                 self.passes.append((start_ms, end_ms))
             start_ms = end_ms
 
-    def _end(self, run: Run) -> None:
+    def _end(self, work: Pass) -> None:
         self._running = None
-        self._count_passes(run, self._clock.now_ms)
-        num_more = len(run.ends_ms) - 1
-        for lane in run.work.lanes:
+        self._count_passes(work, self._clock.now_ms)
+        num_more = len(work.ends_ms) - 1
+        for lane in work.lanes:
             if lane.num_members:
                 lane.turn += num_more
                 done = lane.advance()
                 if done and self._guesses_ahead:
                     self._changed.update(done)
-        ticket = run.work.ticket
+        ticket = work.ticket
         if ticket is not None:
             ticket.num_passes += 1 + num_more
             if not ticket.lane.num_members and not self._open(ticket):
@@ -363,6 +366,8 @@ class SimDrafter:
 
         One that must first catch up with its prompt is no hurry: it is one of the prompts.
         """
+        if not self._changed and not self._behind:
+            return Pass(self._lanes)  # whose members fitted into the last one
         budget = self._limits.max_num_batched_tokens
         racers = self._short(racing=True) if self._changed else []
         behind = self._in_order(self._behind.difference(racers)) if self._behind else []
@@ -401,11 +406,11 @@ class SimDrafter:
         """A pass of all lanes and these rows, which join them: for one pass, or where there is
         room for everyone, until they have their lead."""
         self._note_victims()
-        work = Pass(self._lanes)
+        work, longest = Pass(self._lanes), self._limits.max_model_len
         for each, size in rows:
             goal = each.num_guesses + 1
             if is_roomy:
-                goal = max(goal, min(each.num_sent + each.lead, self._room.left(each)))
+                goal = max(goal, min(each.num_sent + each.lead, longest - each.num_committed))
             self._take_in(work, each, size, each.home, goal)
         return work
 

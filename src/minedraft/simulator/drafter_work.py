@@ -26,21 +26,18 @@ class Ticket:
     num_passes: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pass:
-    """Lanes that take part with one token of each member, and what comes on top of that."""
+    """Lanes that take part with one token of each member, and what comes on top of that.
+
+    Others like it may follow at once, without what comes on top.
+    """
 
     lanes: Sequence[Lane]
     ticket: Ticket | None = None
     num_rows: int = 0
     num_tokens: int = 0
     num_kv_tokens: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """Passes that follow one another: the first does the work, others one more turn each."""
-
-    work: Pass
-    start_ms: float
-    ends_ms: list[float]
+    start_ms: float = 0.0
+    ends_ms: Sequence[float] = ()
+    """Of this pass, and of those that follow."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minedraft.emulation import LatencyModel
 from minedraft.policies import DraftState, NonePolicy, Policy, StepPlan
@@ -34,19 +34,9 @@ class EngineLimits:
     max_num_seqs: int
 
 
-@dataclass(slots=True)
-class Row:
-    """A request's share of a step."""
-
-    request: SimRequest
-    num_tokens: int
-    """Of a decoding request, all but one are drafts."""
-    is_decode: bool
-    num_right: int = 0
-    """Of the guesses that the drafts are the beginning of."""
-    draft: Draft | None = None
-    """Where they come from, if they were asked for."""
-    num_committed: int = 0
+Row = tuple[SimRequest, int, bool, int, Draft | None]
+"""A request's share of a step: its tokens, of which all but one are drafts if it decodes (the
+third entry); how many of its guesses are right; and where they come from, if asked for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +48,8 @@ class SimStep:
     start_ms: float
     end_ms: float
     wait_ms: float
+    committed: list[int] = field(default_factory=list)
+    """New tokens of each row, once the output is back."""
 
 
 @dataclass(slots=True)
@@ -201,7 +193,7 @@ class SimEngine:
             if num_tokens <= request.num_blocks * block_size or self._reserve(
                 request, num_tokens, rows
             ):
-                rows.append(Row(request, 1 + num_drafts, True, num_right, draft))
+                rows.append((request, 1 + num_drafts, True, num_right, draft))
                 budget -= 1 + num_drafts
         return budget
 
@@ -220,7 +212,7 @@ class SimEngine:
         size = min(budget, request.num_tokens - request.num_computed)
         if size <= 0 or not self._reserve(request, request.num_computed + size, rows):
             return 0
-        rows.append(Row(request, size, False))
+        rows.append((request, size, False, 0, None))
         return size
 
     def _reserve(self, request: SimRequest, num_tokens: int, rows: list[Row]) -> bool:
@@ -228,7 +220,7 @@ class SimEngine:
         while not self._pool.reserve(request, num_tokens):
             victims = (each for each in reversed(self._running.values()))
             victim = next(each for each in victims if not each.is_flying)
-            rows[:] = [row for row in rows if row.request is not victim]
+            rows[:] = [row for row in rows if row[0] is not victim]
             self._preempt(victim)
             if victim is request:
                 return False
@@ -243,12 +235,11 @@ class SimEngine:
     def _begin(self, plan: StepPlan, rows: list[Row]) -> None:
         kv = num_tokens = 0
         states, in_flight = self._states, DraftState.IN_FLIGHT
-        for row in rows:
-            request = row.request
-            num_tokens += row.num_tokens
+        for request, size, is_decode, _, _ in rows:
+            num_tokens += size
             kv += request.num_computed
             request.is_flying = True
-            if row.is_decode:
+            if is_decode:
                 states[request.id] = in_flight
         now = self._clock.now_ms
         start_ms = max(now + self._limits.overhead_ms, self._free_at_ms)
@@ -279,13 +270,15 @@ class SimEngine:
         """Take in the tokens of each row. A request on the target is never preempted."""
         now_ms, states, commits = self._clock.now_ms, self._states, self._update.commits
         is_told, undrafted, counters = self._drafter is not None, DraftState.NONE, self.counters
-        for row in step.rows:
-            request = row.request
+        for request, size, is_decode, num_right, _ in step.rows:
             request.is_flying = False
-            num_new = self._decoded(row) if row.is_decode else self._prefilled(row)
+            if is_decode:
+                num_new = self._decoded(request, size, num_right)
+            else:
+                num_new = self._prefilled(request, size)
+            step.committed.append(num_new)
             if not num_new:
                 continue
-            row.num_committed = num_new
             request.num_tokens = num_tokens = request.num_tokens + num_new
             request.num_computed = num_tokens - 1
             counters.num_output_tokens += num_new
@@ -296,24 +289,23 @@ class SimEngine:
                 continue
             if is_told:
                 commits.append((request, request.version, num_new))
-            if not row.is_decode:
+            if not is_decode:
                 self._prompting.pop(request.id)
                 self._policy.admit(request.id, step.plan.batch)
             states[request.id] = undrafted
 
-    def _decoded(self, row: Row) -> int:
-        num_new, request = row.num_tokens, row.request
-        if num_new > 1:
-            self.counters.num_proposed += num_new - 1
-            if row.num_right < num_new:
-                num_new = row.num_right + 1
+    def _decoded(self, request: SimRequest, size: int, num_right: int) -> int:
+        num_new = size
+        if size > 1:
+            if num_right < size:
+                num_new = num_right + 1
+            self.counters.num_proposed += size - 1
             self.counters.num_accepted += num_new - 1
         num_left = request.num_final - request.num_tokens
         return num_new if num_new < num_left else num_left
 
-    def _prefilled(self, row: Row) -> int:
-        request = row.request
-        request.num_computed += row.num_tokens
+    def _prefilled(self, request: SimRequest, size: int) -> int:
+        request.num_computed += size
         if request.num_computed < request.num_tokens:
             return 0
         if request.first_token_ms is None:

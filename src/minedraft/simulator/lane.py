@@ -78,13 +78,14 @@ class Lane:
     def advance(self) -> list[DraftedSim]:
         """Note that the pass of a turn ended; returns the members that have what they wanted."""
         self.turn = turn = self.turn + 1
-        # Those who left before, or came back for more, are still on the list.
         listed = self._leaving.pop(turn, None)
-        if listed is None:
-            return []
+        return [] if listed is None else self._leavers(listed)
+
+    def _leavers(self, listed: list[DraftedSim]) -> list[DraftedSim]:
+        # Those who left before, or came back for more, are still on the list.
         done = []
         for each in listed:
-            if each.lane is self and each.until == turn:
+            if each.lane is self and each.until == self.turn:
                 self.leave(each)
                 done.append(each)
         return done
@@ -131,11 +132,12 @@ class ReportedLane(Lane):
 
     def advance(self) -> list[DraftedSim]:
         """See Lane."""
+        self.turn = turn = self.turn + 1
         num_members = self.num_members
-        num_tokens = num_members * (self.turn + 1) - self._sum_since
-        arrival_ms = self._reports.arrival_ms(num_members, num_tokens)
-        self._under_way.append((arrival_ms, self.turn + 1))
-        return super().advance()
+        num_tokens = num_members * turn - self._sum_since
+        self._under_way.append((self._reports.arrival_ms(num_members, num_tokens), turn))
+        listed = self._leaving.pop(turn, None)
+        return [] if listed is None else self._leavers(listed)
 
     def forget(self) -> None:
         """See Lane; reports that are under way are lost."""

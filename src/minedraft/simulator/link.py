@@ -26,10 +26,6 @@ class LinkModel:
         check_number("link.delay_ms", self.delay_ms, 0.0, 60_000.0)
         check_number("link.mb_per_s", self.mb_per_s, 1e-6, optional=True)
 
-    def bytes_ms(self, num_bytes: int) -> float:
-        """Time that the bytes take beside the delay."""
-        return 0.0 if self.mb_per_s is None else num_bytes / self.mb_per_s / 1e3
-
 
 class Link:
     """One direction of a connection. Messages arrive in the order in which they were sent."""
@@ -52,5 +48,7 @@ class Link:
         free_at_ms, now_ms = self._free_at_ms, self._clock.now_ms
         if free_at_ms < now_ms:
             free_at_ms = now_ms
-        self._free_at_ms = free_at_ms + self._model.bytes_ms(num_bytes)
-        return self._free_at_ms + self._model.delay_ms
+        if self._model.mb_per_s is not None:
+            free_at_ms += num_bytes / self._model.mb_per_s / 1e3
+        self._free_at_ms = free_at_ms
+        return free_at_ms + self._model.delay_ms

@@ -17,6 +17,7 @@ from minedraft.emulation import LatencyModel
 from minedraft.errors import ConfigError
 from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
+from minedraft.simulator.recorded import recorded_acceptance
 from minedraft.theory import MAX_DRAFT_TOKENS, Acceptance
 from minedraft.validation import (
     as_mapping,
@@ -321,6 +322,9 @@ def _read(kind: type[T], where: str, table: object, needed: tuple[str, ...] = ()
 
 
 def _read_acceptance(where: str, value: object) -> Acceptance | MarkovChains:
+    if isinstance(value, Mapping) and "trace" in value:
+        refuse_unknown(where, value, ("trace",))
+        return recorded_acceptance(f"{where}.trace", value["trace"])
     if isinstance(value, Mapping):
         names = tuple(each.name for each in fields(MarkovChains))
         refuse_unknown(where, value, names)
@@ -328,6 +332,9 @@ def _read_acceptance(where: str, value: object) -> Acceptance | MarkovChains:
         return MarkovChains(**value)
     if not isinstance(value, list):
         raise ConfigError.bad_value(
-            where, value, "a list of numbers from 0 to 1, or a table easy, hard, to_hard, to_easy"
+            where,
+            value,
+            "a list of numbers from 0 to 1, or a table easy, hard, to_hard, to_easy, or one with "
+            "the name of a trace",
         )
     return Acceptance(tuple(value))
