@@ -29,6 +29,12 @@ from minedraft.validation import (
 )
 
 _MAX_COUNT = 100_000_000
+_MAX_REQUESTS = 10_000_000
+"""Arrivals and results take 80 bytes each, and the figures half a kilobyte."""
+_MAX_DEVICES = 10_000
+"""Of a kind; an engine or a drafter takes some kilobytes before it does anything."""
+_MAX_TOKENS = 20_000_000_000
+"""Output tokens of a run: in plain decoding each takes a few microseconds, so that is a day."""
 _SHORTEST_PASS_MS = 1e-3
 """In no time at all any number of passes would take place."""
 T = TypeVar("T")
@@ -50,7 +56,7 @@ class EngineGroup:
 
     def __post_init__(self) -> None:
         _check_takes_time("engines.target", self.target)
-        check_int("engines.count", self.count, 1, 100_000)
+        check_int("engines.count", self.count, 1, _MAX_DEVICES)
         check_number("engines.overhead_ms", self.overhead_ms, 0.0, 60_000.0)
         check_int("engines.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("engines.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
@@ -77,7 +83,7 @@ class DrafterGroup:
 
     def __post_init__(self) -> None:
         _check_takes_time("drafters.draft", self.draft)
-        check_int("drafters.count", self.count, 1, 100_000)
+        check_int("drafters.count", self.count, 1, _MAX_DEVICES)
         check_int("drafters.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("drafters.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
         check_int("drafters.max_model_len", self.max_model_len, 1)
@@ -135,7 +141,14 @@ class RequestModel:
     output_tokens: Lengths
 
     def __post_init__(self) -> None:
-        check_int("requests.count", self.count, 1, _MAX_COUNT)
+        check_int("requests.count", self.count, 1, _MAX_REQUESTS)
+        if self.count * self.output_tokens.largest > _MAX_TOKENS:
+            raise ConfigError.bad_value(
+                "requests.output_tokens",
+                self.output_tokens.largest,
+                f"at most {_MAX_TOKENS // self.count} for {self.count} requests: simulating "
+                f"{_MAX_TOKENS} tokens takes about a day",
+            )
 
     @classmethod
     def from_mapping(cls, where: str, table: object) -> RequestModel:
