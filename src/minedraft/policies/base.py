@@ -7,7 +7,7 @@ can run the very same object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -114,7 +114,7 @@ def run_all(states: States, *, busy: bool) -> StepPlan:
 
 def draft_together(states: States) -> list[tuple[str, ...]]:
     """Everyone, as soon as nobody holds or awaits drafts."""
-    return [tuple(states)] if is_draftable(states) else []
+    return [tuple(states)] if is_draftable(states.values()) else []
 
 
 def verify_together(states: States) -> StepPlan:
@@ -127,14 +127,15 @@ def verify_together(states: States) -> StepPlan:
     return StepPlan(wait_for=awaited, batch_sizes=sizes)
 
 
-def is_selectable(states: States) -> bool:
-    """Whether these requests can be verified as one group now: none is awaited."""
-    held = list(states.values())
-    num_usable = held.count(DraftState.NONE) + held.count(DraftState.READY)
-    return bool(held) and num_usable == len(held)
+def is_selectable(held: Collection[DraftState]) -> bool:
+    """Whether requests in these states can be verified as one group now: none is awaited."""
+    states = list(held)
+    num_usable = states.count(DraftState.NONE) + states.count(DraftState.READY)
+    return bool(states) and num_usable == len(states)
 
 
-def is_draftable(states: States) -> bool:
-    """Whether these requests can be drafted as one group now: none holds or awaits anything."""
-    held = list(states.values())
-    return bool(held) and held.count(DraftState.NONE) == len(held)
+def is_draftable(held: Collection[DraftState]) -> bool:
+    """Whether requests in these states can be drafted as one group now: none holds or awaits
+    anything."""
+    states = list(held)
+    return bool(states) and states.count(DraftState.NONE) == len(states)
