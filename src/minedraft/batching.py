@@ -30,7 +30,8 @@ class BatchManager:
     """
 
     def __init__(self) -> None:
-        self._members: dict[Batch, dict[str, None]] = {Batch.ZERO: {}, Batch.ONE: {}}
+        self._zero: dict[str, None] = {}
+        self._one: dict[str, None] = {}
         self._batch_of: dict[str, Batch] = {}
         self._next = Batch.ZERO
 
@@ -55,11 +56,11 @@ class BatchManager:
 
     def size(self, batch: Batch) -> int:
         """Number of requests in `batch`."""
-        return len(self._members[batch])
+        return len(self._of(batch))
 
     def members(self, batch: Batch) -> tuple[str, ...]:
         """Requests of `batch`, oldest member first."""
-        return tuple(self._members[batch])
+        return tuple(self._of(batch))
 
     def batch_of(self, request_id: str) -> Batch:
         """The batch of a request; KeyError if it was not admitted."""
@@ -85,7 +86,7 @@ class BatchManager:
         """Forget a request that finished, was aborted or preempted; unknown ids are ignored."""
         batch = self._batch_of.pop(request_id, None)
         if batch is not None:
-            del self._members[batch][request_id]
+            del self._of(batch)[request_id]
         if not self._batch_of:
             self._next = Batch.ZERO
 
@@ -106,13 +107,16 @@ class BatchManager:
         larger = Batch.ONE if self.balance > 0 else Batch.ZERO
         surplus = abs(self.balance) // 2
         allowed = set(movable)
-        candidates = [each for each in reversed(self._members[larger]) if each in allowed]
+        candidates = [each for each in reversed(self._of(larger)) if each in allowed]
         moved = candidates[:surplus]
         for request_id in moved:
-            del self._members[larger][request_id]
+            del self._of(larger)[request_id]
             self._put(request_id, larger.other)
         return moved
 
     def _put(self, request_id: str, batch: Batch) -> None:
-        self._members[batch][request_id] = None
+        self._of(batch)[request_id] = None
         self._batch_of[request_id] = batch
+
+    def _of(self, batch: Batch) -> dict[str, None]:
+        return self._zero if batch is Batch.ZERO else self._one

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Iterable, Mapping
 
 from minedraft.errors import ConfigError
@@ -71,12 +72,13 @@ def check_number(
     if optional and value is None:
         return
     bracket = "(" if low_open else "["
+    high = min(high, sys.float_info.max)
     allowed = f"a number in {bracket}{low}, {high}]"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # Comparisons, unlike math.isfinite, hold for integers that no float can represent.
-    if not is_number or not -math.inf < value < math.inf:  # type: ignore[operator]
+    if not is_number or not -sys.float_info.max <= value <= high:  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
-    if value < low or value > high or (low_open and value == low):  # type: ignore[operator]
+    if value < low or (low_open and value == low):  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
 
 

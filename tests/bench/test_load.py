@@ -143,7 +143,7 @@ def test_csv_traces(text: str, tmp_path: Path) -> None:
         ("t.jsonl", "1\n{", "line 2 is not JSON"),
         ("t.jsonl", '1\n{"at": 2}', "line 2 = None is not allowed"),
         ("t.jsonl", '"1"', "line 1 = '1' is not allowed"),
-        ("t.jsonl", "2\n1", "line 2 = 1 is not allowed; allowed: a number in .2.0, inf"),
+        ("t.jsonl", "2\n1", "line 2 = 1 is not allowed; allowed: a number in .2.0, 1000000000"),
         ("t.jsonl", "-1", "line 1 = -1"),
         ("t.jsonl", "NaN", "line 1 = nan"),
         ("t.jsonl", "true", "line 1 = True"),
@@ -204,3 +204,14 @@ def test_mappings_round_trip(table: dict[str, object]) -> None:
 def test_bad_specs(table: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         LoadSpec.from_mapping(table)
+
+
+def test_arrivals_that_nobody_would_wait_for_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "late.jsonl"
+    path.write_text("1.0\n1e300\n")
+    with pytest.raises(ConfigError, match=r"line 2 = 1e\+300.*1000000000"):
+        read_arrival_times(path)
+    for rate_per_s in (1e-300, 1e-10):
+        spec = LoadSpec(kind="poisson", rate_per_s=rate_per_s)
+        with pytest.raises(ConfigError, match=r"load.rate_per_s.*3 requests.*1e\+09 s"):
+            make_arrivals(spec, 3, random.Random(0))

@@ -13,6 +13,12 @@ from simulated import scenario
 
 TARGET = {"target": {"fixed_ms": 30.0}}
 DRAFT = {"draft": {"fixed_ms": 5.0}}
+
+
+def _requests(count: int, output_tokens: int) -> dict[str, int]:
+    return {"count": count, "prompt_tokens": 1, "output_tokens": output_tokens}
+
+
 TEXT = """
 mode = ["none", "sequential", "wait-free"]
 num_speculative_tokens = [2, 4]
@@ -95,6 +101,9 @@ def test_acceptance_may_go_by_stretches() -> None:
         ({"engines": [{"target": {"fixed_ms": 0.0}}]}, "target.fixed_ms = 0.0"),
         ({"drafters": [{"draft": {"fixed_ms": 0.0}}]}, "draft.fixed_ms = 0.0"),
         ({"link": {"mb_per_s": 5e-324}}, "link.mb_per_s"),
+        ({"engines": [{**TARGET, "count": 10_001}]}, "engines.count.*10000"),
+        ({"requests": _requests(10_000_001, 1)}, "requests.count.*10000000"),
+        ({"requests": _requests(1_000_000, 20_001)}, "output_tokens = 20001.*at most 20000"),
         ({"seed": -1}, "seed"),
         ({"speed": 1}, "speed"),
     ],

@@ -113,3 +113,36 @@ def test_bad_arguments_are_refused() -> None:
         ExponentialFrontier(1.0).sequential_optimum_ms(-1.0)
     with pytest.raises(ConfigError, match="drafting_ms"):
         sequential_time_ms(ExponentialFrontier(1.0), 1.0, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "verify_ms", "optimum_ms"),
+    [
+        # For small alpha V, t* = sqrt(2 V / alpha).
+        (1e-200, 1e-200, math.sqrt(2.0)),
+        (1e-200, 2e-200, 2.0),
+        (1e-300, 2e-100, 2e100),
+        (1e-20, 2e-20, 2.0),
+        (1e-18, 2e-18, 2.0),
+    ],
+)
+def test_the_smallest_numbers_have_an_optimum_too(
+    alpha: float, verify_ms: float, optimum_ms: float
+) -> None:
+    found = ExponentialFrontier(alpha).sequential_optimum_ms(verify_ms)
+    assert found == pytest.approx(optimum_ms, rel=1e-14)
+
+
+@pytest.mark.parametrize("points", [[1], ["ab"], [(1.0,)], [(1.0, 0.5, 0.5)], [None]])
+def test_points_that_are_no_pairs_are_refused(points: list[object]) -> None:
+    with pytest.raises(ConfigError, match=r"points\[0\].*a \(time in ms, rate\) pair"):
+        TabulatedFrontier(points)  # type: ignore[arg-type]
+
+
+def test_integers_beyond_a_float_are_refused() -> None:
+    with pytest.raises(ConfigError, match="alpha"):
+        ExponentialFrontier(10**400)
+    with pytest.raises(ConfigError, match="verify_ms"):
+        ExponentialFrontier(1.0).sequential_optimum_ms(10**400)
+    with pytest.raises(ConfigError, match="num_tokens"):
+        sequential_time_ms(ExponentialFrontier(1.0), 10**400, 1.0, 1.0)

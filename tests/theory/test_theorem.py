@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
@@ -50,6 +50,7 @@ def test_ratio_never_leaves_its_bounds(y: float) -> None:
     assert 1.0 - 1e-15 <= speedup(y) <= CEILING * (1 + 1e-15)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-3, 300.0))
 def test_ratio_is_that_of_brute_force_optima(y: float) -> None:
     frontier, verify_ms = ExponentialFrontier(0.5), y / 0.5

@@ -25,6 +25,8 @@ from minedraft.validation import (
     refuse_unknown,
 )
 
+_LATEST_S = 1e9
+"""Thirty years: nobody waits for later arrivals, and times near them have few digits left."""
 _ARRIVAL = "arrival_s"
 _TRACE_ROWS = f'a number of seconds or {{"{_ARRIVAL}": seconds}} per line, or CSV with {_ARRIVAL}'
 
@@ -166,7 +168,7 @@ def read_arrival_times(path: str | Path) -> list[float]:
     times_s: list[float] = []
     for number, value in read(str(path), lines):
         where = f"{path}, line {number}"
-        check_number(where, value, times_s[-1] if times_s else 0.0)
+        check_number(where, value, times_s[-1] if times_s else 0.0, _LATEST_S)
         times_s.append(float(value))  # type: ignore[arg-type]
     if not times_s:
         raise ConfigError(f"minedraft: load.path = {str(path)!r} has no arrival; {_TRACE_ROWS}")
@@ -228,7 +230,11 @@ def _poisson(spec: LoadSpec, num_requests: int, rng: random.Random) -> Arrivals:
     assert spec.rate_per_s is not None
     # 1 - random() is never 0. Only random() draws the same numbers in all versions of Python.
     gaps_s = (-math.log(1.0 - rng.random()) / spec.rate_per_s for _ in range(num_requests))
-    return TimedArrivals(list(itertools.accumulate(gaps_s)))
+    times_s = list(itertools.accumulate(gaps_s))
+    if times_s and times_s[-1] > _LATEST_S:
+        allowed = f"a rate at which {num_requests} requests arrive within {_LATEST_S:g} s"
+        raise ConfigError.bad_value("load.rate_per_s", spec.rate_per_s, allowed)
+    return TimedArrivals(times_s)
 
 
 def _trace(spec: LoadSpec, num_requests: int, rng: random.Random) -> Arrivals:

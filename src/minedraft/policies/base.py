@@ -7,7 +7,7 @@ can run the very same object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -90,18 +90,20 @@ class Policy(Protocol):
 
 def undrafted(states: States) -> tuple[str, ...]:
     """The requests that could run now as plain decodes."""
-    return tuple(each for each, state in states.items() if state is DraftState.NONE)
+    none = DraftState.NONE
+    return tuple([each for each, state in states.items() if state is none])
 
 
 def runnable(states: States) -> tuple[str, ...]:
     """The requests that could run now, with drafts or without."""
-    usable = (DraftState.NONE, DraftState.READY)
-    return tuple(each for each, state in states.items() if state in usable)
+    none, ready = DraftState.NONE, DraftState.READY
+    return tuple([each for each, state in states.items() if state is none or state is ready])
 
 
 def pending(states: States) -> tuple[str, ...]:
     """The requests whose drafts are on their way."""
-    return tuple(each for each, state in states.items() if state is DraftState.PENDING)
+    awaited = DraftState.PENDING
+    return tuple([each for each, state in states.items() if state is awaited])
 
 
 def run_all(states: States, *, busy: bool) -> StepPlan:
@@ -112,7 +114,7 @@ def run_all(states: States, *, busy: bool) -> StepPlan:
 
 def draft_together(states: States) -> list[tuple[str, ...]]:
     """Everyone, as soon as nobody holds or awaits drafts."""
-    return [tuple(states)] if is_draftable(states) else []
+    return [tuple(states)] if is_draftable(states.values()) else []
 
 
 def verify_together(states: States) -> StepPlan:
@@ -125,13 +127,15 @@ def verify_together(states: States) -> StepPlan:
     return StepPlan(wait_for=awaited, batch_sizes=sizes)
 
 
-def is_selectable(states: States) -> bool:
-    """Whether these requests can be verified as one group now: none is awaited."""
-    return bool(states) and all(
-        state in (DraftState.NONE, DraftState.READY) for state in states.values()
-    )
+def is_selectable(held: Collection[DraftState]) -> bool:
+    """Whether requests in these states can be verified as one group now: none is awaited."""
+    states = list(held)
+    num_usable = states.count(DraftState.NONE) + states.count(DraftState.READY)
+    return bool(states) and num_usable == len(states)
 
 
-def is_draftable(states: States) -> bool:
-    """Whether these requests can be drafted as one group now: none holds or awaits anything."""
-    return bool(states) and all(state is DraftState.NONE for state in states.values())
+def is_draftable(held: Collection[DraftState]) -> bool:
+    """Whether requests in these states can be drafted as one group now: none holds or awaits
+    anything."""
+    states = list(held)
+    return bool(states) and states.count(DraftState.NONE) == len(states)

@@ -50,10 +50,10 @@ class TwoBatchPolicy:
         turn = self._turn()
         sizes = self.batches.size(Batch.ZERO), self.batches.size(Batch.ONE)
         for batch in turn:
-            members = self._of(batch, states)
-            if is_selectable(members):
+            members = self.batches.members(batch)
+            if is_selectable([states[each] for each in members]):
                 self.batches.verified(batch)
-                return StepPlan(verify=tuple(members), batch=batch, batch_sizes=sizes)
+                return StepPlan(verify=members, batch=batch, batch_sizes=sizes)
         fillers = undrafted(states)
         if fillers and not busy:
             return StepPlan(verify=fillers, batch_sizes=sizes)
@@ -63,9 +63,10 @@ class TwoBatchPolicy:
 
     def next_drafts(self, states: States) -> list[tuple[str, ...]]:
         """Each batch of which no request holds or awaits anything, evened out before."""
-        self.batches.rebalance(undrafted(states))
-        groups = (self._of(batch, states) for batch in self._turn())
-        return [tuple(group) for group in groups if is_draftable(group)]
+        if abs(self.batches.balance) > 1:
+            self.batches.rebalance(undrafted(states))
+        groups = [self.batches.members(batch) for batch in self._turn()]
+        return [group for group in groups if is_draftable([states[each] for each in group])]
 
     def _turn(self) -> tuple[Batch, Batch]:
         return self.batches.next_to_verify, self.batches.next_to_verify.other

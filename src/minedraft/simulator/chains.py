@@ -38,17 +38,23 @@ class PositionChains:
         self._acceptance = acceptance
         rates = set(acceptance.conditional)
         self._only_rate = rates.pop() if len(rates) == 1 else None
+        self._rates: dict[int, list[float]] = {}
+        """By k: the rates of a draft's positions and of the guess behind it."""
 
     def draw(self, rng: random.Random, k: int) -> int:
         """See ChainModel."""
         if self._only_rate is not None:
             return _geometric(rng, self._only_rate)
-        right = 0
-        while right < ENDLESS and rng.random() < self._acceptance.at(right % (k + 1) + 1):
-            right += 1
-            if right > _LONGEST:
-                return ENDLESS
-        return right
+        rates = self._rates.get(k)
+        if rates is None:
+            rates = self._rates[k] = [self._acceptance.at(at) for at in range(1, k + 2)]
+        right, draw = 0, rng.random
+        while right <= _LONGEST:
+            for rate in rates:
+                if draw() >= rate:
+                    return right
+                right += 1
+        return ENDLESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,13 @@ class KvPool:
 
     def __init__(self, num_blocks: int | None, block_size: int) -> None:
         self.num_free = num_blocks
-        self._block_size = block_size
+        self.block_size = block_size
         self.peak_used = 0
         self._used = 0
 
     def blocks(self, num_tokens: int) -> int:
         """Blocks that hold so many tokens."""
-        return -(-num_tokens // self._block_size)
+        return -(-num_tokens // self.block_size)
 
     def has(self, holder: Holder, num_tokens: int, num_more: int) -> bool:
         """Whether `num_more` free blocks would be enough for what `holder` lacks."""

@@ -26,10 +26,6 @@ class LinkModel:
         check_number("link.delay_ms", self.delay_ms, 0.0, 60_000.0)
         check_number("link.mb_per_s", self.mb_per_s, 1e-6, optional=True)
 
-    def bytes_ms(self, num_bytes: int) -> float:
-        """Time that the bytes take beside the delay."""
-        return 0.0 if self.mb_per_s is None else num_bytes / self.mb_per_s / 1e3
-
 
 class Link:
     """One direction of a connection. Messages arrive in the order in which they were sent."""
@@ -42,9 +38,17 @@ class Link:
 
     def send(self, num_requests: int, num_tokens: int, arrive: Action) -> None:
         """Run `arrive` at the other end."""
+        self._clock.at(self.arrival_ms(num_requests, num_tokens), arrive)
+
+    def arrival_ms(self, num_requests: int, num_tokens: int) -> float:
+        """Send a message that wakes nobody; returns when it arrives."""
         num_bytes = num_requests * BYTES_PER_REQUEST + num_tokens * BYTES_PER_TOKEN
         self.num_bytes += num_bytes
         # Bytes go one after the other, delays beside one another.
-        own_ms = self._model.bytes_ms(num_bytes)
-        self._free_at_ms = max(self._clock.now_ms, self._free_at_ms) + own_ms
-        self._clock.at(self._free_at_ms + self._model.delay_ms, arrive)
+        free_at_ms, now_ms = self._free_at_ms, self._clock.now_ms
+        if free_at_ms < now_ms:
+            free_at_ms = now_ms
+        if self._model.mb_per_s is not None:
+            free_at_ms += num_bytes / self._model.mb_per_s / 1e3
+        self._free_at_ms = free_at_ms
+        return free_at_ms + self._model.delay_ms

@@ -48,8 +48,8 @@ class StepRecorder:
     def take(self, step: SimStep) -> None:
         """Write the record of a step whose output is back."""
         self._num_steps += 1
-        decodes = [row for row in step.rows if row.is_decode]
-        prompts = [row for row in step.rows if not row.is_decode]
+        decodes = [size for _, size, is_decode, _, _ in step.rows if is_decode]
+        prompts = [size for _, size, is_decode, _, _ in step.rows if not is_decode]
         proposed, accepted = self._positions(step)
         passes = self._passes(step)
         self._sink.write(
@@ -60,9 +60,9 @@ class StepRecorder:
                 batch_sizes=step.plan.batch_sizes,
                 num_requests=len(decodes),
                 num_prefill_requests=len(prompts),
-                num_prefill_tokens=sum(row.num_tokens for row in prompts),
-                num_decode_tokens=sum(row.num_tokens for row in decodes),
-                num_output_tokens=sum(row.num_committed for row in step.rows),
+                num_prefill_tokens=sum(prompts),
+                num_decode_tokens=sum(decodes),
+                num_output_tokens=sum(step.committed),
                 proposed_per_position=proposed,
                 accepted_per_position=accepted,
                 draft_start_ns=_ns(min((begin for begin, _, _ in passes), default=None)),
@@ -77,10 +77,10 @@ class StepRecorder:
 
     def _passes(self, step: SimStep) -> list[tuple[float, float, int]]:
         """Begin, end and number of the passes behind a step's drafts, each once."""
-        drafts = [row.draft for row in step.rows if row.draft is not None and row.num_tokens > 1]
+        drafted = [draft for _, size, is_decode, _, draft in step.rows if is_decode and size > 1]
         if self._drafter is None or self._drafter.passes is None:
-            return sorted({_origin(each) for each in drafts})
-        if not drafts:
+            return sorted({_origin(each) for each in drafted if each is not None})
+        if not drafted:
             return []
         made = [each for each in self._drafter.passes if each[1] <= step.start_ms]
         self._drafter.passes = self._drafter.passes[len(made) :]
@@ -95,16 +95,14 @@ class StepRecorder:
         if has_drafts:
             split = step.plan.batch is not None and all(step.plan.batch_sizes)
             return "two-batch" if split else UNSPLIT_MODE[self._drafting]
-        return "plain" if any(row.is_decode for row in step.rows) else "prefill"
+        return "plain" if any(is_decode for _, _, is_decode, _, _ in step.rows) else "prefill"
 
     def _positions(self, step: SimStep) -> tuple[list[int], list[int]]:
         proposed, accepted = [0] * self._k, [0] * self._k
-        for row in step.rows:
-            if row.draft is None or not row.is_decode:
-                continue
-            for position in range(row.num_tokens - 1):
+        for _, size, is_decode, num_right, _ in step.rows:
+            for position in range(size - 1 if is_decode else 0):
                 proposed[position] += 1
-                accepted[position] += position < row.draft.num_right
+                accepted[position] += position < num_right
         return proposed, accepted
 
 

@@ -17,6 +17,7 @@ from minedraft.emulation import LatencyModel
 from minedraft.errors import ConfigError
 from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
+from minedraft.simulator.recorded import recorded_acceptance
 from minedraft.theory import MAX_DRAFT_TOKENS, Acceptance
 from minedraft.validation import (
     as_mapping,
@@ -28,6 +29,12 @@ from minedraft.validation import (
 )
 
 _MAX_COUNT = 100_000_000
+_MAX_REQUESTS = 10_000_000
+"""Arrivals and results take 80 bytes each, and the figures half a kilobyte."""
+_MAX_DEVICES = 10_000
+"""Of a kind; an engine or a drafter takes some kilobytes before it does anything."""
+_MAX_TOKENS = 20_000_000_000
+"""Output tokens of a run: in plain decoding each takes a few microseconds, so that is a day."""
 _SHORTEST_PASS_MS = 1e-3
 """In no time at all any number of passes would take place."""
 T = TypeVar("T")
@@ -49,7 +56,7 @@ class EngineGroup:
 
     def __post_init__(self) -> None:
         _check_takes_time("engines.target", self.target)
-        check_int("engines.count", self.count, 1, 100_000)
+        check_int("engines.count", self.count, 1, _MAX_DEVICES)
         check_number("engines.overhead_ms", self.overhead_ms, 0.0, 60_000.0)
         check_int("engines.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("engines.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
@@ -76,7 +83,7 @@ class DrafterGroup:
 
     def __post_init__(self) -> None:
         _check_takes_time("drafters.draft", self.draft)
-        check_int("drafters.count", self.count, 1, 100_000)
+        check_int("drafters.count", self.count, 1, _MAX_DEVICES)
         check_int("drafters.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("drafters.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
         check_int("drafters.max_model_len", self.max_model_len, 1)
@@ -134,7 +141,14 @@ class RequestModel:
     output_tokens: Lengths
 
     def __post_init__(self) -> None:
-        check_int("requests.count", self.count, 1, _MAX_COUNT)
+        check_int("requests.count", self.count, 1, _MAX_REQUESTS)
+        if self.count * self.output_tokens.largest > _MAX_TOKENS:
+            raise ConfigError.bad_value(
+                "requests.output_tokens",
+                self.output_tokens.largest,
+                f"at most {_MAX_TOKENS // self.count} for {self.count} requests: simulating "
+                f"{_MAX_TOKENS} tokens takes about a day",
+            )
 
     @classmethod
     def from_mapping(cls, where: str, table: object) -> RequestModel:
@@ -321,6 +335,9 @@ def _read(kind: type[T], where: str, table: object, needed: tuple[str, ...] = ()
 
 
 def _read_acceptance(where: str, value: object) -> Acceptance | MarkovChains:
+    if isinstance(value, Mapping) and "trace" in value:
+        refuse_unknown(where, value, ("trace",))
+        return recorded_acceptance(f"{where}.trace", value["trace"])
     if isinstance(value, Mapping):
         names = tuple(each.name for each in fields(MarkovChains))
         refuse_unknown(where, value, names)
@@ -328,6 +345,9 @@ def _read_acceptance(where: str, value: object) -> Acceptance | MarkovChains:
         return MarkovChains(**value)
     if not isinstance(value, list):
         raise ConfigError.bad_value(
-            where, value, "a list of numbers from 0 to 1, or a table easy, hard, to_hard, to_easy"
+            where,
+            value,
+            "a list of numbers from 0 to 1, or a table easy, hard, to_hard, to_easy, or one with "
+            "the name of a trace",
         )
     return Acceptance(tuple(value))

@@ -17,6 +17,9 @@ from minedraft.errors import ConfigError
 from minedraft.theory.excess import positive_root_of_excess
 from minedraft.validation import check_number
 
+_ALL_SQUARE = 1e-36
+"""Where alpha V is below, the next term of the optimum is beyond a float's digits."""
+
 
 class Frontier(Protocol):
     """f: the best verification success rate that a drafting time can buy.
@@ -56,6 +59,9 @@ class ExponentialFrontier:
         tiny and near its branch point, where alpha V is.
         """
         check_number("verify_ms", verify_ms, 0.0, low_open=True)
+        if self.alpha * verify_ms < _ALL_SQUARE:
+            # e^x - 1 - x is x^2/2, and the product may be too small for a number.
+            return math.sqrt(2) * math.sqrt(verify_ms) / math.sqrt(self.alpha)
         return positive_root_of_excess(self.alpha * verify_ms) / self.alpha
 
 
@@ -69,10 +75,14 @@ class TabulatedFrontier:
         """Take (drafting time in ms, success rate) pairs, in any order.
 
         Raises:
-            ConfigError: no point, a time that is not above 0, or a rate outside [0, 1].
+            ConfigError: no point, one that is no pair, a time that is not above 0, or a rate
+                outside [0, 1].
         """
         if not points:
             raise ConfigError.bad_value("points", points, "at least one (time in ms, rate) pair")
+        for at, point in enumerate(points):
+            if not isinstance(point, Sequence) or isinstance(point, str) or len(point) != 2:
+                raise ConfigError.bad_value(f"points[{at}]", point, "a (time in ms, rate) pair")
         for at, (time_ms, rate) in enumerate(points):
             check_number(f"points[{at}].time_ms", time_ms, 0.0, low_open=True)
             check_number(f"points[{at}].rate", rate, 0.0, 1.0)
