@@ -65,7 +65,7 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         trace = run.config.trace or str(Path(folder) / "trace.jsonl")
         run = replace(run, config=replace(run.config, trace=trace))
         engine = _engine_arguments(run)
-        llm = _start(engine)
+        llm = start_llm(engine)
         try:
             inputs = _inputs(llm, run)
             _check_lengths(llm, run, inputs)
@@ -103,7 +103,13 @@ def _check_lengths(llm: LLM, run: OfflineRun, inputs: Sequence[str]) -> None:
             )
 
 
-def _start(engine: EngineArgs) -> LLM:
+def start_llm(engine: EngineArgs) -> LLM:
+    """vLLM's engine.
+
+    Raises:
+        ConfigError: minedraft refuses the arguments, before anything starts.
+        MineDraftError: vLLM does, or the engine ended while it started.
+    """
     try:
         return LLM.from_engine_args(engine)
     except ConfigError:
