@@ -27,10 +27,9 @@ from minedraft.profiles import Cell, PassProfile, Profile, Sample, Samples, to_p
 from minedraft.validation import check_int
 
 Say = Callable[[str], None]
-_ROUNDS = 3
+_ROUNDS = 2
 """Of all cells, one after the other: a machine that slows down slows all of them."""
 _MOST_ROUNDS = 12
-_WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +56,21 @@ class Grid:
             for requests in self.in_flight
         ]
 
-    @property
-    def num_tokens(self) -> int:
-        """Output of a request in one round: one of its prompt and one of the step that is left
-        out, then a round's share of the samples, if no draft is accepted."""
-        return 2 + -(-self.repeats // _ROUNDS)
+    def num_tokens(self, k: int) -> int:
+        """Output of a request in one round of a cell with k drafts.
+
+        One token comes with the prompt, and one step, of up to k + 1 tokens, may come before
+        the other prompts are over. Then there must be two steps, of which the first is left
+        out, and a round's share of the samples if no draft is accepted.
+        """
+        share = -(-self.repeats // _ROUNDS)
+        return 2 + (k + 1) + max(share, k + 1)
 
     @property
     def max_model_len(self) -> int:
         """Tokens of the longest request, drafts included."""
-        output = max(self.num_tokens, _WARM_UP_TOKENS)
-        return self.context[-1] + output + self.draft_tokens[-1] + 1
+        k = self.draft_tokens[-1]
+        return self.context[-1] + self.num_tokens(k) + k + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,7 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
     say("warming up")
     # What a first pass costs, such as kernels that are chosen by size, is no part of the times.
     for cell in (grid.cells[0], grid.cells[-1]):
-        engine.run(cell, _WARM_UP_TOKENS)
+        engine.run(cell, grid.num_tokens(cell.num_draft_tokens))
     found = {cell: Samples() for cell in grid.cells}
     for number in range(1, _MOST_ROUNDS + 1):
         # Accepted drafts leave fewer steps in a round.
@@ -128,7 +131,7 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
         ]
         for at, cell in enumerate(open_cells, start=1):
             say(f"round {number}, cell {at} of {len(open_cells)}: {_name(cell)}")
-            found[cell].extend(engine.run(cell, grid.num_tokens))
+            found[cell].extend(engine.run(cell, grid.num_tokens(cell.num_draft_tokens)))
     for cell, seen in found.items():
         if not seen.steps:
             raise MineDraftError(
