@@ -132,6 +132,9 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
         for at, cell in enumerate(open_cells, start=1):
             say(f"round {number}, cell {at} of {len(open_cells)}: {_name(cell)}")
             found[cell].extend(engine.run(cell, grid.num_tokens(cell.num_draft_tokens)))
+            if not cell.num_draft_tokens:
+                # Requests that end with their prompt decode beside nobody else's.
+                found[cell].extend(engine.run(cell, 1))
     for cell, seen in found.items():
         if not seen.steps:
             raise MineDraftError(

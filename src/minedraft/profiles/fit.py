@@ -20,8 +20,9 @@ from minedraft.profiles.points import Point
 from minedraft.validation import check_number
 
 _MOST = 1e9
-_KNOT_STEP = 1.1
-"""Numbers of tokens closer than this factor share a slope: means of passes, not sizes apart."""
+_KNOT_STEP = 2.0
+"""Knots are at least this factor apart: with one at every size, most sizes of a grid would be
+those of one number of requests, and what is due to which could not be told."""
 _SHORTEST_PASS_MS = 1e-3
 """In no time at all a simulated engine would run any number of passes."""
 
@@ -81,6 +82,7 @@ def fit_times(points: Sequence[Point]) -> TimeFit:
     Raises:
         ConfigError: there is no point, or scipy is not installed.
     """
+    _require_points(points)
     knots = _knots(points)
     ends = (*knots[1:], float("inf"))
     terms: list[_Term] = [
@@ -107,6 +109,7 @@ def fit_linear(points: Sequence[Point]) -> LatencyModel:
     Raises:
         ConfigError: there is no point, or scipy is not installed.
     """
+    _require_points(points)
     terms: list[_Term] = [
         lambda _: 1.0,
         lambda point: point.num_tokens,
@@ -132,6 +135,11 @@ def require_scipy() -> None:
         ) from error
 
 
+def _require_points(points: Sequence[Point]) -> None:
+    if not points:
+        raise ConfigError.bad_value("points", [], "at least one point")
+
+
 def _knots(points: Sequence[Point]) -> tuple[float, ...]:
     """Where the slope may change: at the measured sizes, but for the largest.
 
@@ -150,8 +158,6 @@ def _piece(start: float, end: float) -> _Term:
 
 def _weights(points: Sequence[Point], terms: Sequence[_Term]) -> list[float]:
     """Weights >= 0 of the terms with the least sum of squared relative errors."""
-    if not points:
-        raise ConfigError.bad_value("points", [], "at least one point")
     require_scipy()
     from scipy.optimize import nnls
 
