@@ -23,6 +23,7 @@ CORE_PARTS = (
     "drafter",
     "trace",
     "theory",
+    "profiles",
     "simulator",
 )
 OUTER_PARTS = {"plugin", "cli"}
