@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LARGEST_SEED = 2**32 - 1
 """numpy's, which vLLM seeds too."""
+_REPLY_TIMEOUT_S = 120.0
+"""A step without the drafts that came too late would be no step of its cell."""
 _HEAD = ("requests", "tokens", "context", "ms", "quartiles", "samples", "fit", "linear")
 
 
@@ -59,7 +61,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--draft-block-size", type=int, metavar="TOKENS")
     parser.add_argument("--draft-max-num-batched-tokens", type=int, metavar="TOKENS")
     parser.add_argument("--draft-enforce-eager", action="store_true", default=None)
-    parser.add_argument("--draft-reply-timeout-s", type=float, metavar="SECONDS")
+    parser.add_argument(
+        "--draft-reply-timeout-s",
+        type=float,
+        metavar="SECONDS",
+        help=f"default here: {_REPLY_TIMEOUT_S:g}",
+    )
     parser.add_argument("--draft-hang-timeout-s", type=float, metavar="SECONDS")
     parser.set_defaults(run=run, takes_engine_flags=True)
 
@@ -163,8 +170,9 @@ def _options(args: argparse.Namespace, k: int) -> MineDraftConfig:
         *("draft_hang_timeout_s", "target_cores"),
     )
     given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    fixed = {"mode": "sequential", "num_speculative_tokens": k}
     config = MineDraftConfig.from_mapping(
-        {"mode": "sequential", "num_speculative_tokens": k, **given}
+        {"draft_reply_timeout_s": _REPLY_TIMEOUT_S, **given, **fixed}
     )
     check_model_name("TARGET", args.target)
     check_model_name("draft_model", args.draft_model)

@@ -47,7 +47,7 @@ class ProfiledDrafter:
 
     def __init__(self, connection: Connection, config: DrafterConfig, seed: int) -> None:
         self._connection = connection
-        self._limit_s = config.hang_timeout_s
+        self._limit_s = max(config.hang_timeout_s, config.reply_timeout_s)
         self._most_tokens = config.max_num_batched_tokens
         self._dice = random.Random(seed)
         self._num_asked = 0
@@ -61,7 +61,7 @@ class ProfiledDrafter:
         """One pass over prompts of random tokens; none if the drafter had no room for them all.
 
         Raises:
-            DrafterError: it died, or is silent for `draft_hang_timeout_s`.
+            DrafterError: it died, or is silent for longer than any engine would wait.
         """
         self._num_asked += 1
         names = [f"{self._num_asked}-{number}" for number in range(num_requests)]
@@ -88,5 +88,5 @@ class ProfiledDrafter:
                 return message
         raise DrafterError(
             "minedraft: the drafter died, or gave no answer for "
-            f"{self._limit_s:g} s; raise draft_hang_timeout_s if it is slow"
+            f"{self._limit_s:g} s; raise draft_reply_timeout_s if it is slow"
         )

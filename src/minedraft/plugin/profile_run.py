@@ -139,7 +139,8 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
         if not seen.steps:
             raise MineDraftError(
                 f"minedraft: no step of {_name(cell)} held them all with all their drafts; "
-                "the KV cache may be too small for them"
+                "a KV cache may be too small for them, or the drafter slower than "
+                "draft_reply_timeout_s"
             )
     return found
 
@@ -153,8 +154,9 @@ def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sam
             for cell in cells:
                 if not drafter.takes(cell.num_requests, cell.prompt_tokens):
                     continue
+                say(f"round {number} of {_ROUNDS}: {_name(cell)}")
                 seen = drafter.run(cell.num_requests, cell.prompt_tokens)
-                # The first round warms up.
+                # Round 0 warms up.
                 found += seen if number else []
     return found
 
