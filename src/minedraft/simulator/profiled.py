@@ -14,6 +14,7 @@ from minedraft.profiles import Profile, read_profile
 from minedraft.validation import as_mapping, check_str, refuse_unknown
 
 _KEY = "profile"
+_NEEDED = {"engines": "target", "drafters": "draft"}
 
 
 def read_latency(where: str, table: object, role: str) -> LatencyModel:
@@ -46,8 +47,10 @@ def fill_in(where: str, table: Mapping[str, object]) -> Mapping[str, object]:
         "engines": {"target": _model(profile, "target"), "overhead_ms": profile.overhead_ms},
         "drafters": {"draft": _model(profile, "draft")},
     }
-    filled = {each: _filled(table.get(each), *values.items()) for each, values in given.items()}
-    if all(filled[each] == table.get(each) for each in given):
+    filled = {
+        each: _filled(table.get(each), _NEEDED[each], values) for each, values in given.items()
+    }
+    if all(_is_whole(table.get(each, []), needed) for each, needed in _NEEDED.items()):
         raise ConfigError.bad_value(
             f"{where}: {_KEY}", name, "none where every group names its own latency model"
         )
@@ -56,14 +59,19 @@ def fill_in(where: str, table: Mapping[str, object]) -> Mapping[str, object]:
     return {"link": link, **own, **{each: value for each, value in filled.items() if value}}
 
 
-def _filled(groups: object, needed: tuple[str, object], *more: tuple[str, object]) -> object:
-    """`groups` with both in those that lack the first; what is no list of tables as it is."""
+def _is_whole(groups: object, needed: str) -> bool:
+    """Whether these are groups, and each has its latency model."""
+    return isinstance(groups, list) and all(
+        isinstance(each, Mapping) and needed in each for each in groups
+    )
+
+
+def _filled(groups: object, needed: str, values: Mapping[str, object]) -> object:
+    """`groups` with `values` in those that lack a latency model; what is no group as it is."""
     if not isinstance(groups, list):
         return groups
     return [
-        {**dict((needed, *more)), **each}
-        if isinstance(each, Mapping) and needed[0] not in each
-        else each
+        {**values, **each} if isinstance(each, Mapping) and needed not in each else each
         for each in groups
     ]
 
