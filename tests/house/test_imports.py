@@ -25,6 +25,7 @@ CORE_PARTS = (
     "theory",
     "hardware",
     "planner",
+    "profiles",
     "simulator",
 )
 OUTER_PARTS = {"plugin", "cli"}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from minedraft.errors import ConfigError
+from minedraft.profiles import write_profile
 from minedraft.simulator import MarkovChains, read_scenarios
-from simulated import scenario
+from profiles import DRAFT as MEASURED_DRAFT
+from profiles import TARGET as MEASURED_TARGET
+from profiles import make_profile
+from simulated import run, scenario
 
 TARGET = {"target": {"fixed_ms": 30.0}}
 DRAFT = {"draft": {"fixed_ms": 5.0}}
@@ -122,3 +128,75 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     broken.write_text("seed = 1")
     with pytest.raises(ConfigError, match="has no mode"):
         read_scenarios(broken)
+
+
+def _written(folder: Path) -> str:
+    path = folder / "pair.json"
+    write_profile(make_profile(), path)
+    return str(path)
+
+
+def test_a_profile_takes_the_place_of_a_latency_model(tmp_path: Path) -> None:
+    name = {"profile": _written(tmp_path)}
+    found = scenario(
+        engines=[{"target": name, "overhead_ms": 9.0}, TARGET], drafters=[{"draft": name}]
+    )
+    assert found.engines[0].target.per_token_ms == pytest.approx(MEASURED_TARGET.per_token_ms)
+    assert found.drafters[0].draft.fixed_ms == pytest.approx(MEASURED_DRAFT.fixed_ms)
+    assert [each.overhead_ms for each in found.engines] == [9.0, 0.0]
+    assert found.engines[1].target.fixed_ms == 30.0
+    assert found.link.delay_ms == 0.0
+
+
+def test_a_profile_for_all_fills_in_what_is_not_named(tmp_path: Path) -> None:
+    found = scenario(
+        profile=_written(tmp_path),
+        engines=[{"count": 2}, {**TARGET, "count": 1}, {"overhead_ms": 7.0}],
+        drafters=[{"max_num_seqs": 9}],
+    )
+    fixed_ms = [each.target.fixed_ms for each in found.engines]
+    assert fixed_ms == pytest.approx([MEASURED_TARGET.fixed_ms, 30.0, MEASURED_TARGET.fixed_ms])
+    assert [each.overhead_ms for each in found.engines] == [1.5, 0.0, 7.0]
+    assert found.num_engines == 4
+    assert found.drafters[0].max_num_seqs == 9
+    assert found.drafters[0].draft.fixed_ms == pytest.approx(MEASURED_DRAFT.fixed_ms)
+    assert found.link.delay_ms == pytest.approx(0.2)
+    own_link = scenario(
+        profile=_written(tmp_path), engines=[{}], drafters=[DRAFT], link={"delay_ms": 3.0}
+    )
+    assert own_link.link.delay_ms == 3.0
+
+
+def test_a_profiled_run_takes_the_times_of_the_device(tmp_path: Path) -> None:
+    outcomes = [
+        run(mode="sequential", **devices)[0].tokens_per_s
+        for devices in (
+            {"profile": _written(tmp_path), "engines": [{}], "drafters": [{}]},
+            {
+                "engines": [{"target": asdict(MEASURED_TARGET), "overhead_ms": 1.5}],
+                "drafters": [{"draft": asdict(MEASURED_DRAFT)}],
+                "link": {"delay_ms": 0.2},
+            },
+        )
+    ]
+    assert outcomes[0] == pytest.approx(outcomes[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"profile": 5}, "profile = 5"),
+        ({"profile": "nowhere.json"}, "cannot read profile 'nowhere.json'"),
+        ({"profile": "{file}"}, "every group names its own"),
+        ({"profile": "{file}", "engines": {}}, "engines"),
+        ({"profile": "{file}", "engines": [3]}, r"engines\[0\]"),
+        ({"engines": [{"target": {"profile": "{file}", "fixed_ms": 3}}]}, "fixed_ms"),
+        ({"engines": [{"target": {"profile": None}}]}, "target.profile = None"),
+        ({"drafters": [{"draft": {"profile": "nowhere.json"}}]}, "nowhere.json"),
+    ],
+)
+def test_bad_profiles_are_refused(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    file = _written(tmp_path)
+    text = json.dumps(changes).replace("{file}", file)
+    with pytest.raises(ConfigError, match=named):
+        scenario(**json.loads(text))

@@ -41,12 +41,18 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
     if config.mode == "none" or config.drafter is None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
-    vllm_config.drafter_launcher = DrafterLauncher(
+    vllm_config.drafter_launcher = drafter_launcher(config, vllm_config)
+    vllm_config.starting_drafter = vllm_config.drafter_launcher.start()
+
+
+def drafter_launcher(config: MineDraftConfig, vllm_config: VllmConfig) -> DrafterLauncher:
+    """How to start the drafter that `config` names, for a target with that `vllm_config`."""
+    assert config.drafter is not None
+    return DrafterLauncher(
         command=tuple(drafter_command(DRAFTER_MODULE)),
         settings=drafter_settings(config, vllm_config),
         env=_environment(config.drafter),
     )
-    vllm_config.starting_drafter = vllm_config.drafter_launcher.start()
 
 
 def open_draft_source(vllm_config: VllmConfig) -> DraftSource:

@@ -69,7 +69,7 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         run = replace(run, config=replace(run.config, trace=trace))
         engine = _engine_arguments(run)
         inputs = _inputs(_create_config(engine).model_config, run)
-        llm = _start(engine)
+        llm = start_llm(engine)
         try:
             begin = time.perf_counter()
             outputs = llm.generate(inputs, _sampling(run), use_tqdm=True)
@@ -104,7 +104,13 @@ def _create_config(engine: EngineArgs) -> VllmConfig:
         raise MineDraftError(f"minedraft: the engine cannot start: {first_lines(error)}") from error
 
 
-def _start(engine: EngineArgs) -> LLM:
+def start_llm(engine: EngineArgs) -> LLM:
+    """vLLM's engine.
+
+    Raises:
+        ConfigError: minedraft refuses the arguments, before anything starts.
+        MineDraftError: vLLM does, or the engine ended while it started.
+    """
     try:
         return LLM.from_engine_args(engine)
     except ConfigError:

@@ -17,6 +17,7 @@ from minedraft.emulation import LatencyModel
 from minedraft.errors import ConfigError
 from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
+from minedraft.simulator.profiled import fill_in, read_latency
 from minedraft.simulator.recorded import recorded_acceptance
 from minedraft.theory import MAX_DRAFT_TOKENS, Acceptance
 from minedraft.validation import (
@@ -243,7 +244,7 @@ class Scenario:
     @classmethod
     def from_mapping(cls, table: object, where: str = "scenario") -> Scenario:
         """Build from a mapping; ConfigError names the field, its value and what is allowed."""
-        options = as_mapping(where, table)
+        options = fill_in(where, as_mapping(where, table))
         refuse_unknown(where, options, (each.name for each in fields(cls)))
         needed = ("mode", "num_speculative_tokens", "acceptance", "engines", "requests")
         _require(where, options, needed)
@@ -324,7 +325,7 @@ def _with_latency(kind: type, where: str, table: object, role: str) -> dict[str,
     options = dict(as_mapping(where, table))
     refuse_unknown(where, options, (each.name for each in fields(kind)))
     _require(where, options, (role,))
-    return {**options, role: LatencyModel.from_mapping(f"{where}.{role}", options[role])}
+    return {**options, role: read_latency(f"{where}.{role}", options[role], role)}
 
 
 def _read(kind: type[T], where: str, table: object, needed: tuple[str, ...] = ()) -> T:
