@@ -10,6 +10,8 @@ import pytest
 from minedraft.bench.paper_settings import SETTINGS
 from minedraft.cli.main import main
 from minedraft.hardware import GPUS
+from minedraft.profiles import write_profile
+from profiles import TARGET, make_profile
 
 _LOAD = ["--in-flight", "16", "--prompt-tokens", "200", "--output-tokens", "256"]
 _PAIR = ["--target", "Qwen3-32B", "--draft", "Qwen3-0.6B", "--device", "L40"]
@@ -128,10 +130,68 @@ def test_bad_flags_are_refused(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("missing", ["--target", "--draft", "--device", "--in-flight"])
+@pytest.mark.parametrize("missing", ["--device", "--in-flight"])
 def test_what_must_be_given(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
     at = GIVEN.index(missing)
     with pytest.raises(SystemExit) as stop:
         main([*GIVEN[:at], *GIVEN[at + 2 :]])
     assert stop.value.code == 2
     assert missing in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["target", "draft"])
+def test_what_a_device_needs(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    at = GIVEN.index(f"--{missing}")
+    assert main([*GIVEN[:at], *GIVEN[at + 2 :]]) == 2
+    assert f"{missing} is missing; --device needs it" in capsys.readouterr().err
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> list[str]:
+    """The options of a plan from a profile, less its acceptance."""
+    pytest.importorskip("scipy")
+    path = tmp_path / "pair.json"
+    write_profile(make_profile(), path)
+    load = ["--prompt-tokens", "200", "--output-tokens", "256"]
+    return ["plan", "--profile", str(path), "--in-flight", "4", *load]
+
+
+def test_a_profile(profiled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.json"
+    flags = ["--acceptance", "0.9", "--max-k", "3", "--json", str(path)]
+    assert main([*profiled, *flags]) == 0
+    assert "T on 1 x CPU core, drafted by D on cpu:1; times measured" in capsys.readouterr().out
+    rows = {row["mode"]: row for row in json.loads(path.read_text())["rows"]}
+    # By hand: 200/256 of a prompt token beside each token, 328 tokens of context, and what the
+    # profile says lies between two steps.
+    step_ms = TARGET.pass_ms(4 + 4 * 200 / 256, 4, 4 * 328) + 1.5
+    assert rows["none"]["ms_per_token"] == pytest.approx(step_ms, rel=1e-3)
+    assert main([*profiled, *flags, "--overhead-ms", "0"]) == 0
+    rows = {row["mode"]: row for row in json.loads(path.read_text())["rows"]}
+    assert rows["none"]["ms_per_token"] == pytest.approx(step_ms - 1.5, rel=1e-3)
+
+
+def test_a_profile_says_nothing_of_sizes_far_beyond_it(
+    profiled: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--in-flight", "12", "--acceptance", "0.9", "--max-k", "1"]
+    assert main([*profiled, *flags]) == 0
+    assert "cannot be compared: passes of 24 requests are beyond" in capsys.readouterr().out
+    assert main([*profiled, *flags, "--in-flight", "17"]) == 2
+    assert "target num_requests (measured to 8) = 17" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "acceptance is missing; --profile needs it"),
+        (["--acceptance", "0.5", "--dataset", "arena"], "dataset is not allowed"),
+        (["--acceptance", "0.5", "--target", "Qwen3-32B"], "target = 'Qwen3-32B' is not allowed"),
+        (["--acceptance", "0.5", "--profile", "no-such-file.json"], "no-such-file.json"),
+    ],
+)
+def test_bad_flags_beside_a_profile(
+    flags: list[str], says: str, profiled: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*profiled, *flags]) == 2
+    assert says in capsys.readouterr().err

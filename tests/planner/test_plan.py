@@ -236,3 +236,10 @@ def test_bad_questions(change: dict[str, Any], says: str) -> None:
 def test_a_target_that_takes_no_time() -> None:
     with pytest.raises(ConfigError, match="verification time"):
         make_plan(question(target=(0.0, 0.0)))
+
+
+def test_a_drafter_that_takes_no_time_keeps_up_with_any_number_of_targets() -> None:
+    asked = question(target=(1.0, 0.0), draft=(0.0, 1e-313), rate=1.0, in_flight=1)
+    plan = make_plan(asked)
+    assert plan.recommended.k and plan.recommended.engines_per_drafter is None
+    assert "Drafters:" not in text_of(plan)

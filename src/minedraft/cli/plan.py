@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,10 @@ from minedraft.planner import (
     GOALS,
     DeviceSource,
     Plan,
+    ProfileSource,
     Question,
     Row,
+    Source,
     draw_map,
     find_gpu,
     find_model,
@@ -31,6 +33,7 @@ from minedraft.planner import (
     make_plan,
     text_of,
 )
+from minedraft.profiles import read_profile
 from minedraft.theory import Acceptance
 from minedraft.validation import check_int
 
@@ -58,10 +61,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _add_pair(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("pair")
-    model = "a known model, or a folder with its config.json"
-    group.add_argument("--target", required=True, metavar="M", help=model)
-    group.add_argument("--draft", required=True, metavar="M", help="the same of the draft model")
-    group.add_argument("--device", required=True, metavar="NAME", help=f"one of {', '.join(GPUS)}")
+    model = "a known model, or a folder with its config.json; default with --profile: its own"
+    group.add_argument("--target", metavar="M", help=model)
+    group.add_argument("--draft", metavar="M", help="the same of the draft model")
+    times = group.add_mutually_exclusive_group(required=True)
+    times.add_argument("--device", metavar="NAME", help=f"one of {', '.join(GPUS)}")
+    times.add_argument("--profile", metavar="P.json", help="what minedraft profile measured")
     group.add_argument("--num-target-devices", type=int, default=1, metavar="N")
     group.add_argument("--num-draft-devices", type=int, default=1, metavar="N")
     group.add_argument(
@@ -74,7 +79,10 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
         "--dataset", choices=DATASET_OFFSETS, help="of the assumed acceptance; default: spec-bench"
     )
     group.add_argument(
-        "--overhead-ms", type=float, default=0.0, metavar="MS", help="of each step of the target"
+        "--overhead-ms",
+        type=float,
+        metavar="MS",
+        help="of each step of the target; default: 0, or the profile's",
     )
 
 
@@ -110,17 +118,12 @@ def read_question(args: argparse.Namespace) -> Question:
     """The question of the given options; ConfigError names the option at fault."""
     for name in ("num_target_devices", "num_draft_devices"):
         check_int(name, getattr(args, name), 1)
-    gpu = find_gpu("device", args.device)
-    target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
-    pair = Pair(
-        target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
-        draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
-    )
+    asked = _profiled(args) if args.device is None else _modelled(args)
     bounds = {"ttft_ms": args.slo_ttft_ms, "tpot_ms": args.slo_tpot_ms}
     is_bound = any(bound is not None for bound in bounds.values())
     return Question(
-        source=DeviceSource(pair),
-        acceptance=_acceptance(args, target, draft),
+        source=asked.source,
+        acceptance=asked.acceptance,
         in_flight=args.in_flight,
         prompt_tokens=args.prompt_tokens,
         output_tokens=args.output_tokens,
@@ -128,9 +131,43 @@ def read_question(args: argparse.Namespace) -> Question:
         num_target_devices=args.num_target_devices,
         num_draft_devices=args.num_draft_devices,
         max_k=args.max_k,
-        overhead_ms=args.overhead_ms,
+        overhead_ms=asked.overhead_ms if args.overhead_ms is None else args.overhead_ms,
         goal=args.goal,
     )
+
+
+class _Pair(NamedTuple):
+    """What the options of the pair say."""
+
+    source: Source
+    acceptance: Acceptance
+    overhead_ms: float
+
+
+def _modelled(args: argparse.Namespace) -> _Pair:
+    gpu = find_gpu("device", args.device)
+    for name in ("target", "draft"):
+        if getattr(args, name) is None:
+            raise ConfigError(f"minedraft: {name} is missing; --device needs it")
+    target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
+    pair = Pair(
+        target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
+        draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
+    )
+    return _Pair(DeviceSource(pair), _acceptance(args, target, draft), 0.0)
+
+
+def _profiled(args: argparse.Namespace) -> _Pair:
+    profile = read_profile(args.profile)
+    for name in ("target", "draft"):
+        given, own = getattr(args, name), getattr(profile, f"{name}_model")
+        if given is not None and Path(given).name != Path(own).name:
+            raise ConfigError.bad_value(name, given, f"{own!r}, of which the profile is, or none")
+    if args.acceptance is None:
+        raise ConfigError("minedraft: acceptance is missing; --profile needs it, and measures none")
+    if args.dataset is not None:
+        raise ConfigError("minedraft: dataset is not allowed; --profile has no assumed acceptance")
+    return _Pair(ProfileSource(profile), _read_acceptance(args.acceptance), profile.overhead_ms)
 
 
 def as_mapping(plan: Plan) -> dict[str, Any]:
@@ -146,10 +183,9 @@ def as_mapping(plan: Plan) -> dict[str, Any]:
         "recommended": _row(plan.recommended),
         "next_best": None if other is None else _row(other),
         "margin": plan.margin,
-        "two_batch_over_sequential": {
-            "paper_convention": plan.gain.paper,
-            "equal_in_flight": plan.gain.fair,
-        },
+        "two_batch_over_sequential": None
+        if plan.gain is None
+        else {"paper_convention": plan.gain.paper, "equal_in_flight": plan.gain.fair},
         "rows": [_row(row) for row in plan.rows],
         "paper_convention": [_row(row) for row in plan.paper_rows],
         "replicas": _row(plan.replicas),
@@ -179,11 +215,15 @@ def _acceptance(args: argparse.Namespace, target: Model, draft: Model) -> Accept
         return known_acceptance(target, draft, args.dataset or "spec-bench")
     if args.dataset is not None:
         raise ConfigError("minedraft: give --acceptance or --dataset, not both")
+    return _read_acceptance(args.acceptance)
+
+
+def _read_acceptance(text: str) -> Acceptance:
     try:
-        rates = tuple(float(each) for each in args.acceptance.split(","))
+        rates = tuple(float(each) for each in text.split(","))
     except ValueError as error:
         allowed = "one number from 0 to 1, or several with commas between"
-        raise ConfigError.bad_value("acceptance", args.acceptance, allowed) from error
+        raise ConfigError.bad_value("acceptance", text, allowed) from error
     return Acceptance(rates)
 
 

@@ -8,7 +8,7 @@ from minedraft.planner.names import find_gpu, find_model, known_acceptance
 from minedraft.planner.plan import Gain, Plan, make_plan
 from minedraft.planner.question import Question
 from minedraft.planner.row import GOALS, Row
-from minedraft.planner.source import DeviceSource, Source
+from minedraft.planner.source import DeviceSource, ProfileSource, Source
 from minedraft.planner.words import gain_sentence, text_of
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "DeviceSource",
     "Gain",
     "Plan",
+    "ProfileSource",
     "Question",
     "Row",
     "Source",

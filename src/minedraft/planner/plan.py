@@ -77,9 +77,11 @@ class Plan:
         return max(rows, key=lambda row: row.rank(self.question.goal))
 
     @property
-    def gain(self) -> Gain:
-        """Two-batch against sequential, by both conventions."""
+    def gain(self) -> Gain | None:
+        """Two-batch against sequential, by both conventions; None if a row of them is missing."""
         fair, paper = _by_mode(self.rows), _by_mode(self.paper_rows)
+        if not {"two-batch", "sequential"} <= fair.keys() & paper.keys():
+            return None
         return Gain(
             paper=paper["two-batch"].tokens_per_s / paper["sequential"].tokens_per_s,
             fair=fair["two-batch"].tokens_per_s / fair["sequential"].tokens_per_s,

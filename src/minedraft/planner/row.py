@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from minedraft.bench.metrics import Slo
 from minedraft.theory import Steady
 
+_IDLE = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -61,9 +63,10 @@ class Row:
 
     @property
     def engines_per_drafter(self) -> float | None:
-        """How many such targets fill one drafter's time; None without a drafter."""
+        """How many such targets fill one drafter's time; None without a drafter, or with one
+        that works next to no time."""
         share = self.steady.drafter_share
-        return 1 / share if share else None
+        return 1 / share if share > _IDLE else None
 
 
 GOALS: Mapping[str, Callable[[Row], float]] = {

@@ -1,7 +1,7 @@
 """Where a plan's times come from.
 
-Owns the Protocol and the source of published figures; what a pass costs there is `hardware`'s.
-A measured profile is a second class beside `DeviceSource`.
+Owns the Protocol and its two sources: published figures, and a measured profile. What a pass
+costs there is `hardware`'s and `profiles`'.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from minedraft.hardware import Pair
+from minedraft.profiles import Profile
 from minedraft.theory import PairTimes
 
 
@@ -44,3 +45,24 @@ class DeviceSource:
     def times(self, context: float) -> PairTimes:
         """See Source."""
         return replace(self.pair, context=context).linear_times
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSource:
+    """Times that `minedraft profile` measured."""
+
+    profile: Profile
+
+    @property
+    def title(self) -> str:
+        """See Source."""
+        profile = self.profile
+        words = (
+            f"{profile.target_model} on {profile.target_device}",
+            f"{profile.draft_model} on {profile.draft_device}",
+        )
+        return f"{', drafted by '.join(words)}; times measured"
+
+    def times(self, context: float) -> PairTimes:
+        """See Source; ConfigError beyond twice the longest context measured."""
+        return self.profile.times(context)

@@ -38,6 +38,11 @@ def text_of(plan: Plan) -> str:
 def gain_sentence(plan: Plan) -> str:
     """Whether two-batch beats sequential by each convention, and if only one says so, that."""
     n, gain = plan.question.in_flight, plan.gain
+    if gain is None:
+        return (
+            "Two-batch and sequential cannot be compared: passes of "
+            f"{2 * n} requests are beyond what the times are known for."
+        )
     paper = f"by the paper's convention ({2 * n} requests in flight against {n}): {gain.paper:.2f}"
     fair = f"at equal requests in flight ({n}): {gain.fair:.2f}"
     if gain.paper > 1 >= gain.fair:
