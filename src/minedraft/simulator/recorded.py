@@ -6,6 +6,7 @@ arithmetic `theory.Acceptance`'s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from minedraft.errors import ConfigError
@@ -39,12 +40,20 @@ def recorded_acceptance(where: str, path: object) -> Acceptance:
         raise ConfigError(
             f"minedraft: {where} = {name!r} cannot be read: {error}; allowed: {_ALLOWED}"
         ) from error
+    found = acceptance_of(header.mode, steps)
+    if found is None:
+        raise ConfigError.bad_value(where, name, _ALLOWED)
+    return found
+
+
+def acceptance_of(mode: str, steps: Sequence[StepRecord]) -> Acceptance | None:
+    """The acceptance by position in the steps of a run of `mode`; None if they do not say it."""
     told = [each for each in steps if _has_one_length(each)]
     if not told:
-        raise ConfigError.bad_value(where, name, _ALLOWED)
+        return None
     proposed = _summed([each.proposed_per_position for each in told])
     accepted = _summed([each.accepted_per_position for each in told])
-    if make_policy(header.mode).drafting is Drafting.UNASKED:
+    if make_policy(mode).drafting is Drafting.UNASKED:
         # Of the tokens behind the first, those behind a right one were tried.
         tried = proposed[0] + sum(map(min, proposed[1:], accepted))
         return Acceptance((sum(accepted) / tried,))
