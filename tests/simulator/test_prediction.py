@@ -25,10 +25,10 @@ from minedraft.errors import ConfigError
 from minedraft.profiles import write_profile
 from minedraft.simulator import (
     DrafterGroup,
-    EmulatedTimes,
+    EmulatedModels,
     EngineGroup,
     Lengths,
-    ProfiledTimes,
+    ProfiledModels,
     RequestModel,
     Scenario,
     predict,
@@ -89,8 +89,8 @@ EMULATED = (LatencyModel(fixed_ms=20.0, per_token_ms=0.2), LatencyModel(fixed_ms
 
 def test_the_overhead_is_found_on_plain_decoding_and_the_rest_follows(tmp_path: Path) -> None:
     runs = [(spec, _measure(spec, EMULATED)) for spec in _runs(*MODES)]
-    (group,) = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedTimes())
-    assert group.is_order_right
+    (group,) = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedModels())
+    assert group.is_order_right()
     assert [each.is_fitted for each in group.predictions] == [mode == "none" for mode in MODES]
     for each in group.predictions:
         assert each.overhead_ms == pytest.approx(OVERHEAD_MS, abs=0.01)
@@ -105,7 +105,7 @@ def test_settings_apart_and_modes_that_are_not_simulated(tmp_path: Path) -> None
     runs += [(spec, _measure(spec, other)) for spec in _runs("none", "pearl", emulate=slower)]
     tetris = make_run("sequential", max_num_seqs=4, emulate=EMULATE, tetris={"extra_tokens": 1})
     runs.append((tetris, RunOutcome(figures={"output_tokens_per_s": 1.0})))
-    first, second = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedTimes())
+    first, second = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedModels())
     assert [each.setting.spec.mode for each in first.predictions] == ["none", "sequential"]
     assert [each.setting.spec.mode for each in second.predictions] == ["none", "pearl"]
     assert all(each.overhead_ms == pytest.approx(2.5, abs=0.01) for each in second.predictions)
@@ -116,11 +116,11 @@ def test_real_runs_take_their_times_from_a_profile(tmp_path: Path) -> None:
     profile = make_profile(round_trip_ms=0.0)
     measured = [(spec, _measure(spec, (TARGET, DRAFT))) for spec in _runs(*MODES, emulate=None)]
     settings = load_study(_fill(tmp_path, measured)).settings
-    (group,) = predict(settings, ProfiledTimes(profile))
+    (group,) = predict(settings, ProfiledModels(profile))
     for each in group.predictions:
         assert each.ratio == pytest.approx(1.0, abs=0.06), each.setting.spec.mode
     with pytest.raises(ConfigError, match="real models needs --profile"):
-        predict(settings, EmulatedTimes())
+        predict(settings, EmulatedModels())
 
 
 def test_the_command_says_how_far_off_it_is(
@@ -167,14 +167,14 @@ def test_results_that_say_too_little(
             (spec, msgspec.structs.replace(outcome, **changes) if spec.mode == mode else outcome)
         )
     with pytest.raises(ConfigError, match=says):
-        predict(load_study(_fill(tmp_path, runs)).settings, ProfiledTimes(make_profile()))
+        predict(load_study(_fill(tmp_path, runs)).settings, ProfiledModels(make_profile()))
 
 
 def test_without_plain_decoding_nothing_can_be_fitted(tmp_path: Path) -> None:
     (spec,) = _runs("pearl")
     settings = load_study(_fill(tmp_path, [(spec, _measure(spec, EMULATED))])).settings
     with pytest.raises(ConfigError, match="no result of mode 'none' beside pearl"):
-        predict(settings, EmulatedTimes())
+        predict(settings, EmulatedModels())
 
 
 def test_repeats_are_taken_together(tmp_path: Path) -> None:
@@ -182,6 +182,30 @@ def test_repeats_are_taken_together(tmp_path: Path) -> None:
     for spec in _runs("none", "sequential"):
         for repeat, factor in enumerate((0.5, 1.0, 1.2)):
             runs.append((replace(spec, repeat=repeat), _measure(spec, EMULATED, factor)))
-    (group,) = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedTimes())
+    (group,) = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedModels())
     assert len(group.predictions) == 2
     assert group.predictions[0].overhead_ms == pytest.approx(OVERHEAD_MS, abs=0.01)
+
+
+def test_random_arrivals_are_refused(tmp_path: Path) -> None:
+    load = {"kind": "poisson", "rate_per_s": 2.0}
+    (spec,) = _runs("none", load=load)
+    settings = load_study(_fill(tmp_path, [(spec, _measure(spec, EMULATED))])).settings
+    with pytest.raises(ConfigError, match=r"load\.kind = 'poisson' is not allowed"):
+        predict(settings, EmulatedModels())
+
+
+def test_a_fit_that_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [(spec, _measure(spec, EMULATED, 1.5)) for spec in _runs("none", "sequential")]
+    assert main(["bench", "predict", str(_fill(tmp_path, runs))]) == 1
+    out = capsys.readouterr().out
+    assert "(no fit)" in out and "0 of 2 predictions" in out
+
+
+def test_near_ties_may_come_either_way(tmp_path: Path) -> None:
+    runs = [(spec, _measure(spec, EMULATED)) for spec in _runs("none", "sequential")]
+    (group,) = predict(load_study(_fill(tmp_path, runs)).settings, EmulatedModels())
+    none, sequential = group.predictions
+    other = replace(sequential, measured=none.measured * 0.995, predicted=none.predicted * 1.1)
+    assert replace(group, predictions=(none, other)).is_order_right()
+    assert not replace(group, predictions=(none, other)).is_order_right(tie=0.001)

@@ -48,8 +48,8 @@ def _read(acceptance: object) -> object:
 
 def test_each_position_counts_where_the_one_before_was_right(tmp_path: Path) -> None:
     path = _trace(tmp_path / "t.jsonl", ([10, 10, 0], [8, 6, 0]), ([10, 10, 10], [8, 2, 1]))
-    # 16 of 20; of these 16 the second was right in 8; of those 8, but 10 tries, one.
-    assert _read({"trace": path}) == Acceptance((16 / 20, 8 / 16, 1 / 8))
+    # 16 of 20; of these 16 the second was right in 8; of the 2 with a third, one.
+    assert _read({"trace": path}) == Acceptance((16 / 20, 8 / 16, 1 / 2))
 
 
 def test_steps_with_drafts_of_several_lengths_are_left_out(tmp_path: Path) -> None:
@@ -67,12 +67,14 @@ def test_steps_with_drafts_of_several_lengths_are_left_out(tmp_path: Path) -> No
         ("two-batch", [0.9, 0.6, 0.75], (0.9, 0.6, 0.75, 0.75)),
         ("pearl", [0.9, 0.6, 0.75], (0.9, 0.6, 0.75, 0.75)),
         ("wait-free", [0.8], (0.8,)),
+        ("wait-free", [0.5], (0.5,)),
     ],
 )
+@pytest.mark.parametrize("count", [1, 4])
 def test_a_simulated_run_gives_back_what_it_was_given(
-    tmp_path: Path, mode: str, rates: list[float], expected: tuple[float, ...]
+    tmp_path: Path, mode: str, count: int, rates: list[float], expected: tuple[float, ...]
 ) -> None:
-    requests = {"count": 4, "prompt_tokens": 1, "output_tokens": 4000}
+    requests = {"count": count, "prompt_tokens": 1, "output_tokens": 16_000 // count}
     chosen = scenario(mode=mode, acceptance=rates, requests=requests)
     with TraceWriter(tmp_path / "t.jsonl", header_of(chosen)) as sink:
         simulate(chosen, sink=sink)

@@ -23,7 +23,7 @@ from minedraft.bench.worker_process import WorkerProcess
 from minedraft.cli.options import require_vllm
 from minedraft.errors import ConfigError
 from minedraft.profiles import read_profile
-from minedraft.simulator import EmulatedTimes, Group, ProfiledTimes, predict
+from minedraft.simulator import EmulatedModels, Group, Prediction, ProfiledModels, predict
 from minedraft.validation import check_number
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _add_predict(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         help="simulate the runs of a results folder, and say how far off that is",
         description="One constant, the overhead of a step, is fitted on plain decoding; the other "
         "modes are predicted, with the acceptance of the runs. Returns 1 if a prediction is off by "
-        "more than --within.",
+        "more than --within, or two settings that differ by more than 1 % come in the wrong order.",
     )
     parser.add_argument("results", type=Path, metavar="DIR")
     parser.add_argument(
@@ -158,16 +158,23 @@ def run_compare(args: argparse.Namespace) -> int:
 def run_predict(args: argparse.Namespace) -> int:
     """Print measured and predicted throughput; 0, or 1 if a prediction is too far off."""
     check_number("--within", args.within, 0.0, low_open=True)
-    times = EmulatedTimes() if args.profile is None else ProfiledTimes(read_profile(args.profile))
+    models = (
+        EmulatedModels() if args.profile is None else ProfiledModels(read_profile(args.profile))
+    )
     study = load_study(args.results)
-    groups = predict(study.settings, times)
+    groups = predict(study.settings, models)
     if not groups:
         raise ConfigError.bad_value("results", str(args.results), "a folder with results")
     print(render_predictions(groups, study.labels, args.within))
-    predictions = [each for group in groups for each in group.predictions]
-    is_off = any(abs(each.ratio - 1) > args.within for each in predictions)
-    is_sorted = all(group.is_order_right for group in groups)
+    is_off = any(abs(each.ratio - 1) > args.within for each in _told(groups))
+    is_sorted = all(group.is_order_right() for group in groups)
     return 0 if is_sorted and not is_off else EXIT_WORSE
+
+
+def _told(groups: Sequence[Group]) -> list[Prediction]:
+    """Predictions of what nothing was fitted to; and fits that did not succeed."""
+    every = [each for group in groups for each in group.predictions]
+    return [each for each in every if not each.is_fitted or each.is_fit_at_its_bound]
 
 
 def render_predictions(groups: Sequence[Group], labels: Sequence[str], within: float) -> str:
@@ -179,14 +186,14 @@ def render_predictions(groups: Sequence[Group], labels: Sequence[str], within: f
             f"{each.overhead_ms:.2f}",
             f"{each.measured:.1f}",
             f"{each.predicted:.1f}",
-            f"{each.ratio:.3f}{' (fitted)' if each.is_fitted else ''}",
+            f"{each.ratio:.3f}{_fit_words(each)}",
         ]
         for group in groups
         for each in group.predictions
     ]
-    told = [each for group in groups for each in group.predictions if not each.is_fitted]
+    told = _told(groups)
     good = sum(abs(each.ratio - 1) <= within for each in told)
-    ordered = sum(group.is_order_right for group in groups)
+    ordered = sum(group.is_order_right() for group in groups)
     return "\n".join(
         [
             *markdown.table(head, rows),
@@ -195,6 +202,12 @@ def render_predictions(groups: Sequence[Group], labels: Sequence[str], within: f
             f"the order of the settings is right in {ordered} of {len(groups)} groups.",
         ]
     )
+
+
+def _fit_words(prediction: Prediction) -> str:
+    if not prediction.is_fitted:
+        return ""
+    return " (no fit)" if prediction.is_fit_at_its_bound else " (fitted)"
 
 
 def _figures(folder: Path) -> tuple[str, ...]:

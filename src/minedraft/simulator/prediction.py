@@ -6,6 +6,7 @@ of a step, so that plain decoding comes out as measured. Runs of the other modes
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ FIGURE = "output_tokens_per_s"
 _PLAIN = "none"
 _NUM_HALVINGS = 40
 _NUM_SEEDS = 9
+_TIE = 0.01
+_LOADS = ("offline", "closed-loop", "trace")
 _MOST_OVERHEAD_MS = 1e3
 _BATCHED_TOKENS = 4096
 """vLLM's own limit of a step on a CPU, for the class that benchmarks start."""
@@ -43,7 +46,7 @@ _BATCHED = "max_num_batched_tokens"
 _OF_A_MODE = ("mode", "draft", "num_speculative_tokens", "draft_device", "tetris", "repeat")
 
 
-class Times(Protocol):
+class PassModels(Protocol):
     """Where the times of a run's passes come from."""
 
     def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
@@ -60,13 +63,13 @@ class Times(Protocol):
         ...
 
 
-class EmulatedTimes:
+class EmulatedModels:
     """The latency models that the run itself was emulated with."""
 
     link = LinkModel()
 
     def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
-        """See Times."""
+        """See PassModels."""
         if spec_emulate is None:
             raise ConfigError("minedraft: a run with real models needs --profile")
         emulation = Emulation.from_mapping(spec_emulate)
@@ -74,20 +77,20 @@ class EmulatedTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfiledTimes:
+class ProfiledModels:
     """The linear models of a profile; emulated runs keep their own."""
 
     profile: Profile
 
     @property
     def link(self) -> LinkModel:
-        """See Times."""
+        """See PassModels."""
         return LinkModel(delay_ms=self.profile.round_trip_ms / 2)
 
     def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
-        """See Times."""
+        """See PassModels."""
         if spec_emulate is not None:
-            return EmulatedTimes().models(spec_emulate)
+            return EmulatedModels().models(spec_emulate)
         return self.profile.latency_model("target"), self.profile.latency_model("draft")
 
 
@@ -108,6 +111,11 @@ class Prediction:
         return self.setting.spec.mode == _PLAIN
 
     @property
+    def is_fit_at_its_bound(self) -> bool:
+        """Whether no overhead makes plain decoding as slow, or as fast, as measured."""
+        return not 1e-6 < self.overhead_ms < 0.999 * _MOST_OVERHEAD_MS
+
+    @property
     def ratio(self) -> float:
         """Predicted over measured."""
         return self.predicted / self.measured
@@ -119,15 +127,17 @@ class Group:
 
     predictions: tuple[Prediction, ...]
 
-    @property
-    def is_order_right(self) -> bool:
-        """Whether settings come in the measured order of throughput by prediction too."""
-        by_measured = sorted(self.predictions, key=lambda each: each.measured)
-        predicted = [each.predicted for each in by_measured]
-        return predicted == sorted(predicted)
+    def is_order_right(self, tie: float = _TIE) -> bool:
+        """Whether of any two settings the faster one is so by prediction too.
+
+        Two whose measured throughput differs by a share of `tie` or less may come either way.
+        """
+        pairs = itertools.permutations(self.predictions, 2)
+        apart = ((a, b) for a, b in pairs if a.measured > b.measured * (1 + tie))
+        return all(faster.predicted > slower.predicted for faster, slower in apart)
 
 
-def predict(settings: Sequence[Setting], times: Times) -> list[Group]:
+def predict(settings: Sequence[Setting], models: PassModels) -> list[Group]:
     """Groups in the order of `settings`; those of vLLM's own drafting, and with
     TETRIS, which the simulator does not have, are left out.
 
@@ -135,7 +145,7 @@ def predict(settings: Sequence[Setting], times: Times) -> list[Group]:
         ConfigError: a group has no run of plain decoding to fit the overhead on, the times of a
             run are not known, or a result says nothing of requests or acceptance.
     """
-    return [_group(each, times) for each in _groups(settings)]
+    return [_group(each, models) for each in _groups(settings)]
 
 
 def _groups(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
@@ -158,7 +168,7 @@ def _key(setting: Setting) -> str:
     return json.dumps(fields, sort_keys=True)
 
 
-def _group(settings: Sequence[Setting], times: Times) -> Group:
+def _group(settings: Sequence[Setting], models: PassModels) -> Group:
     plain = next((each for each in settings if each.spec.mode == _PLAIN), None)
     if plain is None:
         named = ", ".join(each.spec.mode for each in settings)
@@ -167,13 +177,13 @@ def _group(settings: Sequence[Setting], times: Times) -> Group:
             f"of a step on; allowed: an experiment whose modes (of {', '.join(BENCH_MODES)}) "
             f"hold {_PLAIN!r}"
         )
-    overhead_ms = _fit_overhead_ms(plain, times)
+    overhead_ms = _fit_overhead_ms(plain, models)
     return Group(
         tuple(
             Prediction(
                 setting=each,
                 measured=_measured(each),
-                predicted=_predicted(scenario_of(each, times, overhead_ms)),
+                predicted=_predicted(scenario_of(each, models, overhead_ms)),
                 overhead_ms=overhead_ms,
             )
             for each in settings
@@ -194,26 +204,30 @@ def _measured(setting: Setting) -> float:
     return median(values.values())
 
 
-def _fit_overhead_ms(plain: Setting, times: Times) -> float:
+def _fit_overhead_ms(plain: Setting, models: PassModels) -> float:
     """The overhead at which plain decoding is as fast as measured; 0 if it is slower anyway."""
     wanted = _measured(plain)
     low, high = 0.0, _MOST_OVERHEAD_MS
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
-        found = simulate(scenario_of(plain, times, middle)).tokens_per_s
+        found = simulate(scenario_of(plain, models, middle)).tokens_per_s
         low, high = (middle, high) if found > wanted else (low, middle)
     return low
 
 
-def scenario_of(setting: Setting, times: Times, overhead_ms: float) -> Scenario:
+def scenario_of(setting: Setting, models: PassModels, overhead_ms: float) -> Scenario:
     """The scenario that stands for a setting: its load, its lengths, its acceptance.
 
     Raises:
         ConfigError: see `predict`.
     """
     spec = setting.spec
+    load = LoadSpec.from_mapping(spec.load)
+    if load.kind not in _LOADS:
+        # Its arrivals would be others than the engine's, and be taken for overhead.
+        raise ConfigError.bad_value("load.kind", load.kind, " or ".join(map(repr, _LOADS)))
     emulate = None if spec.emulate is None else dict(spec.emulate)
-    target, draft = times.models(emulate)
+    target, draft = models.models(emulate)
     drafters = () if spec.mode == _PLAIN else (DrafterGroup(draft=draft),)
     return Scenario(
         name=f"{spec.mode} as measured",
@@ -230,8 +244,8 @@ def scenario_of(setting: Setting, times: Times, overhead_ms: float) -> Scenario:
         ),
         drafters=drafters,
         requests=_requests(setting),
-        load=LoadSpec.from_mapping(spec.load),
-        link=times.link,
+        load=load,
+        link=models.link,
         seed=spec.seed,
     )
 

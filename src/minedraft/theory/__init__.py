@@ -22,6 +22,7 @@ from minedraft.theory.frontier import (
 )
 from minedraft.theory.lead import Lead, hit_share, lead_of
 from minedraft.theory.load import Load, Prompts, Steady
+from minedraft.theory.recorded import acceptance_of
 from minedraft.theory.steady import (
     CLOSED_FORMS,
     MAX_DRAFT_TOKENS,
@@ -67,6 +68,7 @@ __all__ = [
     "TabulatedFrontier",
     "TwoBatchForm",
     "WaitFreeForm",
+    "acceptance_of",
     "best_k",
     "break_even_factors",
     "excess",
