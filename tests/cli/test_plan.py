@@ -81,6 +81,7 @@ def test_a_map(tmp_path: Path) -> None:
 
 def test_a_model_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
+        "model_type": "qwen3",
         "num_hidden_layers": 2,
         "hidden_size": 256,
         "intermediate_size": 512,
@@ -109,12 +110,19 @@ def test_a_model_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--acceptance", "high"], "acceptance = 'high'"),
         (["--acceptance", ""], "acceptance = ''"),
         (["--acceptance", "0.5", "--dataset", "arena"], "--acceptance or --dataset, not both"),
-        (["--slo-ttft-ms", "0"], "slo.ttft_ms = 0.0 is not allowed; allowed: a number in (0.0"),
+        (["--slo-ttft-ms", "0"], "slo.ttft_ms = 0.0 is not allowed; allowed: a number above 0\n"),
         (["--slo-tpot-ms", "-5"], "slo.tpot_ms = -5.0"),
         (["--device", "abacus"], "device = 'abacus' is not allowed; allowed: L40, H100"),
         (["--target", "GPT-9"], "target = 'GPT-9' is not allowed; allowed: Qwen3-0.6B, "),
         (["--num-target-devices", "0"], "num_target_devices = 0"),
-        (["--num-target-devices", "3"], "a divisor of 64 heads"),
+        (
+            ["--num-target-devices", "3"],
+            "num_target_devices = 3 is not allowed; allowed: a divisor of 64 heads",
+        ),
+        (
+            ["--num-draft-devices", "3"],
+            "num_draft_devices = 3 is not allowed; allowed: a divisor of 16 heads",
+        ),
         (["--num-draft-devices", "-1"], "num_draft_devices = -1"),
         (["--json", "no/such/folder/f.json"], "its folder does not exist"),
         (["--json", "."], "it is a folder"),

@@ -16,7 +16,7 @@ import msgspec
 from minedraft.bench.metrics import Slo
 from minedraft.bench.paper_settings import DATASET_OFFSETS
 from minedraft.errors import ConfigError
-from minedraft.hardware import GPUS, Model, Pair, Placement
+from minedraft.hardware import GPUS, Model, Pair, Placement, check_num_gpus
 from minedraft.planner import (
     GOALS,
     DeviceSource,
@@ -150,6 +150,8 @@ def _modelled(args: argparse.Namespace) -> _Pair:
         if getattr(args, name) is None:
             raise ConfigError(f"minedraft: {name} is missing; --device needs it")
     target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
+    check_num_gpus("num_target_devices", args.num_target_devices, target)
+    check_num_gpus("num_draft_devices", args.num_draft_devices, draft)
     pair = Pair(
         target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
         draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
