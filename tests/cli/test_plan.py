@@ -126,7 +126,12 @@ def test_a_model_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--num-draft-devices", "-1"], "num_draft_devices = -1"),
         (["--json", "no/such/folder/f.json"], "its folder does not exist"),
         (["--json", "."], "it is a folder"),
-        (["--json", "same", "--map", "same"], "must be different files"),
+        (["--json", f"{'n' * 300}.json"], "File name too long"),
+        (["--map", f"{'n' * 300}.png"], "File name too long"),
+        (
+            ["--json", "same", "--map", "same"],
+            "--map = 'same' is not allowed; allowed: a file other",
+        ),
     ],
 )
 def test_bad_flags_are_refused(

@@ -6,7 +6,6 @@ Owns its options and its files; the plan is `minedraft.planner`'s.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ import msgspec
 
 from minedraft.bench.metrics import Slo
 from minedraft.bench.paper_settings import DATASET_OFFSETS
+from minedraft.cli.files import check_distinct, check_writable, writing
 from minedraft.errors import ConfigError
 from minedraft.hardware import GPUS, Model, Pair, Placement, check_num_gpus
 from minedraft.planner import (
@@ -107,10 +107,12 @@ def run(args: argparse.Namespace) -> int:
     print(text_of(plan))
     if args.json is not None:
         content = msgspec.json.format(msgspec.json.encode(as_mapping(plan))) + b"\n"
-        _written(args.json, lambda: args.json.write_bytes(content))
+        with writing(args.json):
+            args.json.write_bytes(content)
     if args.map is not None:
         found = make_map(question)
-        _written(args.map, lambda: draw_map(found, args.map))
+        with writing(args.map):
+            draw_map(found, args.map)
     return 0
 
 
@@ -230,22 +232,8 @@ def _read_acceptance(text: str) -> Acceptance:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    given = [each for each in (args.map, args.json) if each is not None]
-    for path in given:
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"minedraft: cannot write {str(path)!r}: its folder does not exist")
-        if path.is_dir():
-            raise ConfigError(f"minedraft: cannot write {str(path)!r}: it is a folder")
-    if len({each.resolve() for each in given}) < len(given):
-        raise ConfigError("minedraft: --map and --json must be different files")
+    check_distinct({"--json": args.json, "--map": args.map})
+    for path in filter(None, (args.json, args.map)):
+        check_writable(path)
     if args.map is not None and find_spec("matplotlib") is None:
         raise ConfigError("minedraft: --map needs matplotlib; install minedraft[plot]")
-
-
-def _written(path: Path, write: Callable[[], object]) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise ConfigError(
-            f"minedraft: cannot write {str(path)!r}: {error.strerror or error}"
-        ) from error

@@ -21,7 +21,7 @@ from minedraft.bench.provenance import Provenance, gather, of_run
 from minedraft.errors import MineDraftError
 from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.profile_drafter import profiled_drafter
-from minedraft.plugin.profile_engine import Pair, ProfiledEngine, profiled_engine
+from minedraft.plugin.profile_engine import ProfiledEngine, ProfiledPair, profiled_engine
 from minedraft.plugin.runtime import count_devices, preload_openmp
 from minedraft.profiles import Cell, PassProfile, Profile, Sample, Samples, to_points
 from minedraft.validation import check_int
@@ -81,7 +81,7 @@ class _Measured:
     vllm_config: Any
 
 
-def measure(pair: Pair, grid: Grid, command: Sequence[str], say: Say) -> Profile:
+def measure(pair: ProfiledPair, grid: Grid, command: Sequence[str], say: Say) -> Profile:
     """Start the pair's engine, run the grid, end it, and fit what was seen.
 
     One engine in mode sequential runs all cells: a request may ask for fewer drafts, or none,
@@ -105,7 +105,7 @@ def measure(pair: Pair, grid: Grid, command: Sequence[str], say: Say) -> Profile
     return _profile(pair, measured, provenance)
 
 
-def _run(pair: Pair, grid: Grid, say: Say) -> _Measured:
+def _run(pair: ProfiledPair, grid: Grid, say: Say) -> _Measured:
     with tempfile.TemporaryDirectory(prefix="minedraft-profile-") as folder:
         say(f"starting {pair.target}")
         with profiled_engine(pair, Path(folder) / "trace.jsonl") as engine:
@@ -145,7 +145,7 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
     return found
 
 
-def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sample]:
+def _run_prompts(vllm_config: Any, pair: ProfiledPair, grid: Grid, say: Say) -> list[Sample]:
     say("starting the drafter alone, for prompts")
     found: list[Sample] = []
     with profiled_drafter(vllm_config, pair.seed) as drafter:
@@ -161,7 +161,7 @@ def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sam
     return found
 
 
-def _profile(pair: Pair, measured: _Measured, provenance: Provenance) -> Profile:
+def _profile(pair: ProfiledPair, measured: _Measured, provenance: Provenance) -> Profile:
     cells = measured.cells
     plain = [each for cell, each in cells.items() if not cell.num_draft_tokens]
     drafted = [each for cell, each in cells.items() if cell.num_draft_tokens]
