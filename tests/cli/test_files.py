@@ -43,7 +43,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=f"cannot write '{path}': {why}"):
             check_writable(path)
-    with pytest.raises(ConfigError, match="cannot write .*File exists|Not a directory"):
+    with pytest.raises(ConfigError, match=r"cannot write .*File exists|Not a directory"):
         check_writable(file / "inside", makes_folder=True)
 
 
@@ -76,7 +76,7 @@ def test_two_options_with_one_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     (tmp_path / "link").symlink_to(path)
     check_distinct({"--a": path, "--b": None, "--c": tmp_path / "other"})
-    with pytest.raises(ConfigError, match="--b = .*link.* other than that of --a"):
+    with pytest.raises(ConfigError, match=r"--b = .*link.* other than that of --a"):
         check_distinct({"--a": path, "--b": tmp_path / "link"})
 
 

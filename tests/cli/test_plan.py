@@ -184,6 +184,26 @@ def test_a_profile(profiled: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert rows["none"]["ms_per_token"] == pytest.approx(step_ms - 1.5, rel=1e-3)
 
 
+def test_a_map_of_a_profile(profiled: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "map.png"
+    assert main([*profiled, "--acceptance", "0.9", "--max-k", "2", "--map", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_way_to_the_drafter_of_a_profile_counts(profiled: list[str], tmp_path: Path) -> None:
+    path, rounds = tmp_path / "plan.json", []
+    for round_trip_ms in (0.0, 6.0):
+        write_profile(make_profile(round_trip_ms=round_trip_ms), Path(profiled[2]))
+        flags = ["--acceptance", "0", "--max-k", "1", "--json", str(path)]
+        assert main([*profiled, *flags]) == 0
+        # With nothing accepted a round brings one token.
+        rows = json.loads(path.read_text())["rows"]
+        rounds.append({row["mode"]: row["ms_per_token"] for row in rows})
+    added = {mode: rounds[1][mode] - rounds[0][mode] for mode in ("none", "sequential", "pearl")}
+    assert added == {"none": 0.0, "sequential": pytest.approx(6.0), "pearl": pytest.approx(6.0)}
+
+
 def test_a_profile_says_nothing_of_sizes_far_beyond_it(
     profiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,7 @@ def read_question(args: argparse.Namespace) -> Question:
         num_draft_devices=args.num_draft_devices,
         max_k=args.max_k,
         overhead_ms=asked.overhead_ms if args.overhead_ms is None else args.overhead_ms,
+        round_trip_ms=asked.round_trip_ms,
         goal=args.goal,
     )
 
@@ -144,6 +145,7 @@ class _Pair(NamedTuple):
     source: Source
     acceptance: Acceptance
     overhead_ms: float
+    round_trip_ms: float
 
 
 def _modelled(args: argparse.Namespace) -> _Pair:
@@ -158,7 +160,7 @@ def _modelled(args: argparse.Namespace) -> _Pair:
         target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
         draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
     )
-    return _Pair(DeviceSource(pair), _acceptance(args, target, draft), 0.0)
+    return _Pair(DeviceSource(pair), _acceptance(args, target, draft), 0.0, 0.0)
 
 
 def _profiled(args: argparse.Namespace) -> _Pair:
@@ -171,7 +173,12 @@ def _profiled(args: argparse.Namespace) -> _Pair:
         raise ConfigError("minedraft: acceptance is missing; --profile needs it, and measures none")
     if args.dataset is not None:
         raise ConfigError("minedraft: dataset is not allowed; --profile has no assumed acceptance")
-    return _Pair(ProfileSource(profile), _read_acceptance(args.acceptance), profile.overhead_ms)
+    return _Pair(
+        ProfileSource(profile),
+        _read_acceptance(args.acceptance),
+        profile.overhead_ms,
+        profile.round_trip_ms,
+    )
 
 
 def as_mapping(plan: Plan) -> dict[str, Any]:
