@@ -4,9 +4,10 @@ Owns one formula a mode; chains of draft tokens are `acceptance`'s and `lead`'s,
 `load`'s. They hold where the same number of requests decodes all the time, with times that do
 not vary: arrivals, full KV pools and faults are the simulator's.
 
-With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides, R
-the way to the drafter and back (`round_trip_ms`), t(m) k draft passes of m tokens, of which the first takes in one more token for each request whose
-drafts were all accepted, since the last of them was never fed:
+With m = in_flight, b(k) = E[tokens] of k drafts, O the time of a step that nothing hides, R the
+way to the drafter and back (`round_trip_ms`), t(m) k draft passes of m tokens, of which the first
+takes in one more token for each request whose drafts were all accepted, since the last of them was
+never fed:
 
     none         m / (V(m, m) + O)
     sequential   m b(k) / (t(m) + R + V(m, m(k+1)) + O)
