@@ -184,6 +184,19 @@ def test_a_profile(profiled: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert rows["none"]["ms_per_token"] == pytest.approx(step_ms - 1.5, rel=1e-3)
 
 
+def test_a_profile_brings_its_devices(profiled: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_profile(make_profile(num_target_devices=4, num_draft_devices=2), Path(profiled[2]))
+    flags = ["--acceptance", "0.9", "--max-k", "1", "--json", str(path)]
+    assert main([*profiled, *flags]) == 0
+    first = path.read_bytes()
+    devices = {row["mode"]: row["num_devices"] for row in json.loads(first)["rows"]}
+    assert (devices["none"], devices["sequential"]) == (4, 6)
+    same = ["--num-target-devices", "4", "--num-draft-devices", "2"]
+    assert main([*profiled, *flags, *same]) == 0
+    assert path.read_bytes() == first
+
+
 def test_a_map_of_a_profile(profiled: list[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "map.png"
@@ -224,6 +237,11 @@ def test_a_profile_says_nothing_of_sizes_far_beyond_it(
         ([], "acceptance is missing; --profile needs it"),
         (["--acceptance", "0.5", "--dataset", "arena"], "dataset is not allowed"),
         (["--acceptance", "0.5", "--target", "Qwen3-32B"], "target = 'Qwen3-32B' is not allowed"),
+        (
+            ["--acceptance", "0.5", "--num-target-devices", "2"],
+            "num_target_devices = 2 is not allowed; allowed: 1, on which the profile was measured",
+        ),
+        (["--acceptance", "0.5", "--num-draft-devices", "3"], "num_draft_devices = 3 is not"),
         (["--acceptance", "0.5", "--profile", "no-such-file.json"], "no-such-file.json"),
     ],
 )

@@ -153,6 +153,8 @@ def _run_prompts(vllm_config: Any, pair: ProfiledPair, grid: Grid, say: Say) -> 
         for number in range(_ROUNDS + 1):
             for cell in cells:
                 if not drafter.takes(cell.num_requests, cell.prompt_tokens):
+                    if not number:
+                        say(f"no prompts of {_name(cell)}: {drafter.limits}")
                     continue
                 say(f"round {number} of {_ROUNDS}: {_name(cell)}")
                 seen = drafter.run(cell.num_requests, cell.prompt_tokens)
@@ -171,11 +173,16 @@ def _profile(pair: ProfiledPair, measured: _Measured, provenance: Provenance) ->
     asked_ms = median(gap for each in drafted for gap in each.gaps_ms)
     config = active_options(measured.vllm_config)
     assert config.drafter is not None
+    num_target = count_devices(measured.vllm_config, None)["target"]
+    num_draft = count_devices(measured.vllm_config, config.drafter)["drafter"]
     return Profile(
         target_model=pair.target,
         draft_model=config.drafter.model,
-        target_device=_target_device(measured.vllm_config),
+        target_device=_target_device(num_target),
         draft_device=str(config.drafter.device),
+        num_target_devices=num_target,
+        # A drafter without cores of its own is one device still.
+        num_draft_devices=max(1, num_draft),
         target_dtype=str(measured.vllm_config.model_config.dtype).removeprefix("torch."),
         draft_dtype=config.drafter.dtype,
         overhead_ms=overhead_ms,
@@ -196,8 +203,7 @@ def _by_size(samples: Iterable[Sample]) -> list[list[Sample]]:
     return [groups[size] for size in sorted(groups, key=lambda size: size.num_tokens)]
 
 
-def _target_device(vllm_config: Any) -> str:
-    count = count_devices(vllm_config, None)["target"]
+def _target_device(count: int) -> str:
     name = "CPU core" if current_platform.is_cpu() else current_platform.get_device_name()
     return f"{count} x {name}"
 

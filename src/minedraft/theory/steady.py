@@ -130,7 +130,9 @@ class WaitFreeForm:
     """Everyone is verified with what is there.
 
     The drafter's passes in a step are rounded down to whole ones, so that the form is a lower
-    bound where they do not fit exactly.
+    bound where they do not fit exactly. Messages take no time in it: nobody waits for them,
+    but a long way leaves the drafter less of a step (about 3 % less throughput, simulated with
+    a way there and back of a quarter of V).
     """
 
     def steady(self, load: Load, k: int) -> Steady:
