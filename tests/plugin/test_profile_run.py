@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from minedraft.config import DrafterConfig
 from minedraft.plugin import profile_run
 from minedraft.plugin.profile_drafter import ProfiledDrafter
 from minedraft.plugin.profile_engine import ProfiledPair
 from minedraft.plugin.profile_run import Grid, _run_prompts
 from minedraft.profiles import Sample
+
+pytestmark = pytest.mark.vllm
 
 
 class _Drafter(ProfiledDrafter):
