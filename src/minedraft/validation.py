@@ -68,18 +68,26 @@ def check_number(
     optional: bool = False,
     low_open: bool = False,
 ) -> None:
-    """Raise ConfigError unless `value` is a finite number in [low, high] (or (low, high])."""
+    """Raise ConfigError unless `value` is a finite number in [low, high] (or (low, high]).
+
+    Without `high` the message has no upper end: "above 0", or "of at least 0".
+    """
     if optional and value is None:
         return
-    bracket = "(" if low_open else "["
+    allowed = _range_words(low, high, low_open)
     high = min(high, sys.float_info.max)
-    allowed = f"a number in {bracket}{low}, {high}]"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # Comparisons, unlike math.isfinite, hold for integers that no float can represent.
     if not is_number or not -sys.float_info.max <= value <= high:  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
     if value < low or (low_open and value == low):  # type: ignore[operator]
         raise ConfigError.bad_value(field, value, allowed)
+
+
+def _range_words(low: float, high: float, low_open: bool) -> str:
+    if high == math.inf:
+        return f"a number {'above' if low_open else 'of at least'} {low:g}"
+    return f"a number in {'(' if low_open else '['}{low}, {high}]"
 
 
 def check_type(field: str, value: object, kind: type, *, optional: bool = False) -> None:

@@ -81,6 +81,7 @@ def test_a_map(tmp_path: Path) -> None:
 
 def test_a_model_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
+        "model_type": "qwen3",
         "num_hidden_layers": 2,
         "hidden_size": 256,
         "intermediate_size": 512,
@@ -109,16 +110,28 @@ def test_a_model_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--acceptance", "high"], "acceptance = 'high'"),
         (["--acceptance", ""], "acceptance = ''"),
         (["--acceptance", "0.5", "--dataset", "arena"], "--acceptance or --dataset, not both"),
-        (["--slo-ttft-ms", "0"], "slo.ttft_ms = 0.0 is not allowed; allowed: a number in (0.0"),
+        (["--slo-ttft-ms", "0"], "slo.ttft_ms = 0.0 is not allowed; allowed: a number above 0\n"),
         (["--slo-tpot-ms", "-5"], "slo.tpot_ms = -5.0"),
         (["--device", "abacus"], "device = 'abacus' is not allowed; allowed: L40, H100"),
         (["--target", "GPT-9"], "target = 'GPT-9' is not allowed; allowed: Qwen3-0.6B, "),
         (["--num-target-devices", "0"], "num_target_devices = 0"),
-        (["--num-target-devices", "3"], "a divisor of 64 heads"),
+        (
+            ["--num-target-devices", "3"],
+            "num_target_devices = 3 is not allowed; allowed: a divisor of 64 heads",
+        ),
+        (
+            ["--num-draft-devices", "3"],
+            "num_draft_devices = 3 is not allowed; allowed: a divisor of 16 heads",
+        ),
         (["--num-draft-devices", "-1"], "num_draft_devices = -1"),
         (["--json", "no/such/folder/f.json"], "its folder does not exist"),
         (["--json", "."], "it is a folder"),
-        (["--json", "same", "--map", "same"], "must be different files"),
+        (["--json", f"{'n' * 300}.json"], "File name too long"),
+        (["--map", f"{'n' * 300}.png"], "File name too long"),
+        (
+            ["--json", "same", "--map", "same"],
+            "--map = 'same' is not allowed; allowed: a file other",
+        ),
     ],
 )
 def test_bad_flags_are_refused(
@@ -171,12 +184,49 @@ def test_a_profile(profiled: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert rows["none"]["ms_per_token"] == pytest.approx(step_ms - 1.5, rel=1e-3)
 
 
+def test_a_profile_brings_its_devices(profiled: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_profile(make_profile(num_target_devices=4, num_draft_devices=2), Path(profiled[2]))
+    flags = ["--acceptance", "0.9", "--max-k", "1", "--json", str(path)]
+    assert main([*profiled, *flags]) == 0
+    first = path.read_bytes()
+    devices = {row["mode"]: row["num_devices"] for row in json.loads(first)["rows"]}
+    assert (devices["none"], devices["sequential"]) == (4, 6)
+    same = ["--num-target-devices", "4", "--num-draft-devices", "2"]
+    assert main([*profiled, *flags, *same]) == 0
+    assert path.read_bytes() == first
+
+
+def test_a_map_of_a_profile(profiled: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "map.png"
+    assert main([*profiled, "--acceptance", "0.9", "--max-k", "2", "--map", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_way_to_the_drafter_of_a_profile_counts(profiled: list[str], tmp_path: Path) -> None:
+    path, rounds = tmp_path / "plan.json", []
+    for round_trip_ms in (0.0, 6.0):
+        write_profile(make_profile(round_trip_ms=round_trip_ms), Path(profiled[2]))
+        flags = ["--acceptance", "0", "--max-k", "1", "--json", str(path)]
+        assert main([*profiled, *flags]) == 0
+        # With nothing accepted a round brings one token.
+        rows = json.loads(path.read_text())["rows"]
+        rounds.append({row["mode"]: row["ms_per_token"] for row in rows})
+    added = {mode: rounds[1][mode] - rounds[0][mode] for mode in ("none", "sequential", "pearl")}
+    assert added == {"none": 0.0, "sequential": pytest.approx(6.0), "pearl": pytest.approx(6.0)}
+
+
 def test_a_profile_says_nothing_of_sizes_far_beyond_it(
     profiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--in-flight", "12", "--acceptance", "0.9", "--max-k", "1"]
     assert main([*profiled, *flags]) == 0
-    assert "cannot be compared: passes of 24 requests are beyond" in capsys.readouterr().out
+    # 24 in flight are two batches of 12, and 16 in a pass are answered.
+    out = capsys.readouterr().out
+    assert "cannot be compared" not in out
+    assert "(24 requests in flight against 12)" in out
+    assert "No row for" not in out
     assert main([*profiled, *flags, "--in-flight", "17"]) == 2
     assert "target num_requests (measured to 8) = 17" in capsys.readouterr().err
 
@@ -187,6 +237,11 @@ def test_a_profile_says_nothing_of_sizes_far_beyond_it(
         ([], "acceptance is missing; --profile needs it"),
         (["--acceptance", "0.5", "--dataset", "arena"], "dataset is not allowed"),
         (["--acceptance", "0.5", "--target", "Qwen3-32B"], "target = 'Qwen3-32B' is not allowed"),
+        (
+            ["--acceptance", "0.5", "--num-target-devices", "2"],
+            "num_target_devices = 2 is not allowed; allowed: 1, on which the profile was measured",
+        ),
+        (["--acceptance", "0.5", "--num-draft-devices", "3"], "num_draft_devices = 3 is not"),
         (["--acceptance", "0.5", "--profile", "no-such-file.json"], "no-such-file.json"),
     ],
 )

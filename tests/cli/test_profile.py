@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from minedraft.cli import main, options
+from minedraft.cli import profile as profile_command
 from minedraft.cli.profile import read_list, render
-from minedraft.profiles import PassProfile
+from minedraft.errors import ConfigError
+from minedraft.profiles import PassProfile, Profile
 from profiles import make_profile, point
 
 
@@ -29,8 +32,9 @@ from profiles import make_profile, point
         ("--target-cores x", "target_cores = 'x'"),
         ("--draft-memory-share 2", "draft_memory_share = 2"),
         ("--draft-devise cpu:1", "did you mean --draft-device"),
-        ("--output {tmp}/nowhere/p.json", "--output = "),
-        ("--output {tmp}", "a file in a folder that exists"),
+        ("--output {tmp}/nowhere/p.json", "nowhere/p.json': its folder does not exist"),
+        ("--output {tmp}", "it is a folder"),
+        (f"--output {{tmp}}/{'n' * 300}", "File name too long"),
     ],
 )
 def test_bad_flags_are_explained(
@@ -65,6 +69,28 @@ def test_without_scipy_its_extra_is_named(
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert main(["profile", "T", "--draft", "D", "--output", str(tmp_path / "p.json")]) == 2
     assert "minedraft[profile]" in capsys.readouterr().err
+
+
+def test_the_table_is_there_even_if_the_disk_is_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(profile: Profile, path: Path) -> None:
+        raise ConfigError(f"minedraft: cannot write {str(path)!r}: No space left on device")
+
+    measuring = ModuleType("measuring")
+    measuring.ProfiledPair = measuring.Grid = lambda **fields: SimpleNamespace(  # type: ignore[attr-defined]
+        **{"max_model_len": 1, **fields}
+    )
+    measuring.measure = lambda *given: make_profile()  # type: ignore[attr-defined]
+    for name in ("profile_engine", "profile_run"):
+        monkeypatch.setitem(sys.modules, f"minedraft.plugin.{name}", measuring)
+    monkeypatch.setattr(profile_command, "require_vllm", lambda: None)
+    monkeypatch.setattr(profile_command, "write_profile", fail)
+    words = ["profile", "T", "--draft", "D", "--output", str(tmp_path / "p.json")]
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert render(make_profile()) in shown.out
+    assert "No space left" in shown.err
 
 
 def test_lists_are_sorted_and_without_doubles() -> None:

@@ -75,6 +75,9 @@ def test_a_trace_that_the_trace_command_reads(scenario: Path, tmp_path: Path) ->
     [
         (["--trace", "t.jsonl"], "--trace takes one run"),
         (["--output", "no/such/folder/f.json"], "its folder does not exist"),
+        (["--output", f"{'n' * 300}.json"], "File name too long"),
+        (["--trace", "."], "it is a folder"),
+        (["--output", "same", "--trace", "same"], "a file other than that of --output"),
         (["--seed", "-1"], "seed"),
     ],
 )

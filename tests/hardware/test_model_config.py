@@ -14,6 +14,7 @@ from minedraft.hardware import MODELS, read_model
 
 # That of Qwen3-8B.
 CONFIG: dict[str, Any] = {
+    "model_type": "qwen3",
     "num_hidden_layers": 36,
     "hidden_size": 4096,
     "intermediate_size": 12_288,
@@ -55,11 +56,25 @@ def test_what_old_configurations_leave_out(tmp_path: Path) -> None:
         ({"torch_dtype": "int3"}, "dtype = 'int3'"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
         ({"num_local_experts": 8}, "num_local_experts"),
+        ({"model_type": "gpt_neox"}, "model_type = 'gpt_neox' is not allowed; allowed: .*llama"),
+        ({"model_type": "bert"}, "model_type = 'bert' is not allowed; allowed: .*qwen3"),
+        ({"model_type": "gpt2"}, "model_type = 'gpt2'"),
+        ({"model_type": "qwen3_moe"}, "model_type = 'qwen3_moe'"),
+        ({"model_type": None}, "model_type = None"),
+        ({"model_type": ["llama"]}, "model_type = "),
     ],
 )
 def test_bad_configurations(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         read_model(_folder(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3"])
+def test_dense_decoders_with_gated_mlps(tmp_path: Path, model_type: str) -> None:
+    # Three matrices of hidden times intermediate size in every layer, and attention's.
+    found = read_model(_folder(tmp_path, model_type=model_type))
+    mlp, attention = 3 * 4096 * 12_288, 4096 * 128 * (32 + 8 + 8 + 32)
+    assert found.num_layer_weights == 36 * (mlp + attention)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -8,9 +8,18 @@ import pytest
 
 from minedraft.config import MODES
 from minedraft.errors import ConfigError
-from minedraft.planner import Question, cells_of, draw_map, make_map, make_plan, ratio_of
+from minedraft.planner import (
+    ProfileSource,
+    Question,
+    cells_of,
+    draw_map,
+    make_map,
+    make_plan,
+    ratio_of,
+)
 from minedraft.theory import winners
 from plans import question
+from profiles import make_profile
 
 ASKED = question(max_k=3)
 
@@ -48,6 +57,19 @@ def test_cells_are_plans(factor: float, in_flight: int) -> None:
 def test_a_drafter_without_time_has_no_map() -> None:
     with pytest.raises(ConfigError, match="t/V of the map"):
         make_map(question(draft=(0.0, 0.0)))
+
+
+def test_cells_beyond_a_profile_are_blank(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    pytest.importorskip("matplotlib")
+    asked = question(source=ProfileSource(make_profile()), in_flight=4, max_k=2)
+    found = make_map(asked)
+    # Measured to 8 requests in a pass, so up to 16 are answered, and twice as many in halves.
+    assert {count for _, count in found.winners} == {1, 2, 4, 8, 16, 32}
+    assert {found.winners[cell][0] for cell in found.winners if cell[1] == 32} == {"two-batch"}
+    assert max(found.in_flight) == 128
+    draw_map(found, tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_picture_depends_on_the_plan_alone(asked: Question, tmp_path: Path) -> None:

@@ -13,9 +13,19 @@ from minedraft.bench.metrics import Slo
 from minedraft.bench.paper_settings import SETTINGS
 from minedraft.config import MODES
 from minedraft.errors import ConfigError
-from minedraft.planner import GOALS, DeviceSource, Question, gain_sentence, make_plan, text_of
-from minedraft.theory import CLOSED_FORMS, Acceptance, Load, steady_of
+from minedraft.planner import (
+    GOALS,
+    DeviceSource,
+    ProfileSource,
+    Question,
+    gain_sentence,
+    make_plan,
+    text_of,
+)
+from minedraft.profiles import PassProfile
+from minedraft.theory import CLOSED_FORMS, Acceptance, Load, best_k, steady_of
 from plans import question
+from profiles import make_profile, point
 
 # V = 10 and a draft pass 1 ms whatever their size, two in flight, one draft token, half right.
 HAND = question(
@@ -117,6 +127,81 @@ def test_modes_without_a_form_are_named() -> None:
     plan = make_plan(question(draft=(40.0, 0.0)))
     assert [mode for mode, _ in plan.missing] == ["pearl"]
     assert "No row for pearl: pearl has no closed form here" in text_of(plan)
+
+
+def _profiled(largest: float, *, requests: float = 8, **changes: Any) -> Question:
+    """Of a profile whose draft passes have up to so many tokens and requests."""
+    pytest.importorskip("scipy")
+    points = [point(1, 1, 512, 3.0), point(requests, largest, 512, 4.0)]
+    source = ProfileSource(make_profile(draft=PassProfile.of(points)))
+    return question(source=source, in_flight=4, **changes)
+
+
+def test_without_any_drafted_row_there_is_a_plan_still() -> None:
+    # The drafter was never seen to take a prompt in.
+    plan = make_plan(_profiled(16.0, prompt_tokens=100.0))
+    assert [row.mode for row in plan.rows] == ["none"]
+    assert {mode for mode, _ in plan.missing} == set(MODES) - {"none"}
+    text, why = text_of(plan), "draft num_tokens (measured to 16) = 100"
+    assert f"cannot be compared: sequential has no row at 4 in flight, {why}" in text
+    assert "Per device:" not in text
+    # Two targets are whole engines, and so the other candidate.
+    assert "times the next best, none" in text
+
+
+def test_why_two_modes_cannot_be_compared() -> None:
+    # Passes of two requests are answered: halves of four, but not four.
+    plan = make_plan(_profiled(2.0, requests=1, prompt_tokens=0.0, max_k=1))
+    assert "two-batch" in {row.mode for row in plan.rows}
+    assert gain_sentence(plan).startswith(
+        "Two-batch and sequential cannot be compared: sequential has no row at 4 in flight, "
+        "draft num_requests (measured to 1) = 4 is not allowed"
+    )
+    single = make_plan(replace(plan.question, in_flight=2))
+    assert single.gain is not None
+
+
+def test_one_candidate_has_nothing_to_be_compared_to() -> None:
+    alone = replace(_profiled(16.0), num_target_devices=2)
+    plan = make_plan(alone)
+    assert plan.candidates == plan.rows
+    assert "there is no other row to compare it to" in text_of(plan)
+    assert "SLO is" not in text_of(plan)
+    assert "no other mode keeps the SLO" not in text_of(plan)
+
+
+def test_the_best_k_is_of_those_that_the_times_are_known_for() -> None:
+    # Verified with k = 7, 16 requests have 128 tokens, which is twice 64; with k = 8, more.
+    pytest.importorskip("scipy")
+    points = [point(1, 1, 512, 30.0), point(16, 64, 512, 31.0)]
+    source = ProfileSource(make_profile(target=PassProfile.of(points)))
+    asked = question(source=source, rate=1.0, prompt_tokens=0.0, max_k=16)
+    rows = {row.mode: row for row in make_plan(asked).rows}
+    assert rows["sequential"].k == 7
+    load = asked.load(asked.in_flight)
+    assert best_k(CLOSED_FORMS["sequential"], load, 16)[0] == 7
+
+
+def test_ttft_is_that_of_one_pass() -> None:
+    # Eight of 16 requests, two tokens each and a share of a prompt of 100, and all of a prompt.
+    asked = question(source=_Bent(), in_flight=16, max_k=1, rate=0.0, prompt_tokens=100.0)
+    (row,) = (row for row in make_plan(asked).rows if row.mode == "two-batch")
+    assert row.ttft_ms == pytest.approx(2 * (16 + 4) ** 2 + (16 + 100) ** 2 - 16**2)
+
+
+class _Bent:
+    """A target whose passes take the square of their tokens, and a drafter of 1 ms."""
+
+    title = "bent"
+
+    def times(self, context: float) -> _Bent:
+        return self
+
+    def verify_ms(self, num_requests: float, num_tokens: float) -> float:
+        return num_tokens**2
+
+    def draft_pass_ms(self, num_requests: float, num_tokens: float) -> float:
+        return 1.0
 
 
 SLOS = st.one_of(

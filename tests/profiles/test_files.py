@@ -98,6 +98,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         (("draft", "linear", "fixed_ms"), -2.0, "linear.fixed_ms = -2.0"),
         (("overhead_ms",), -0.1, "overhead_ms = -0.1"),
         (("round_trip_ms",), 1e9, "round_trip_ms = 1000000000.0"),
+        (("num_target_devices",), 0, "num_target_devices = 0"),
+        (("num_draft_devices",), -1, "num_draft_devices = -1"),
+        (("num_draft_devices",), None, "$.num_draft_devices"),
         (("target_model",), " ", "target_model = ' '"),
         (("provenance", "extra"), 1, "extra"),
         (("provenance",), [], "provenance"),
@@ -112,6 +115,13 @@ def test_a_bad_field_is_named(
     assert named in str(error.value)
     assert "p.json" in str(error.value)
     assert "minedraft" in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["num_target_devices", "num_draft_devices"])
+def test_how_many_devices_must_be_said(tmp_path: Path, field: str) -> None:
+    without = {name: each for name, each in TABLE.items() if name != field}
+    with pytest.raises(ConfigError, match=field):
+        read_profile(_write(tmp_path, json.dumps(without)))
 
 
 @pytest.mark.parametrize(

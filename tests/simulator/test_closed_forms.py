@@ -24,9 +24,19 @@ CASES: dict[str, dict[str, Any]] = {
     "an odd number, overhead": {"rates": (0.8,), "m": 7, "k": 3, "overhead_ms": 2.0},
     "drafting takes longer": {"rates": (0.8,), "m": 8, "k": 2, "draft": (20.0, 0.5)},
     "bound by compute": {"rates": (0.8,), "m": 16, "k": 3, "target": (10.0, 1.0)},
+    "a way to the drafter": {"rates": (0.8,), "m": 8, "k": 3, "round_trip_ms": 8.0},
+    "a way that is not hidden": {
+        **{"rates": (0.8,), "m": 8, "k": 3, "round_trip_ms": 8.0},
+        "draft": (10.0, 0.0),
+    },
 }
 #: Without room for k + 1 passes in a step pearl has no form, and wait-free's is a lower bound.
-NO_FORM = {("drafting takes longer", mode) for mode in ("pearl", "wait-free")}
+NO_FORM = {
+    (case, mode)
+    for case in ("drafting takes longer", "a way that is not hidden")
+    for mode in ("pearl", "wait-free")
+} | {("a way to the drafter", "wait-free")}
+"""Wait-free's form takes messages to be at once; a long way leaves its drafter less time."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,13 +62,20 @@ def _both(
     target: tuple[float, float] = (30.0, 0.1),
     draft: tuple[float, float] = (5.0, 0.05),
     overhead_ms: float = 0.0,
+    round_trip_ms: float = 0.0,
 ) -> tuple[float, float]:
     """Tokens per second, simulated and by the closed form."""
     models = [
         {"fixed_ms": fixed, "per_token_ms": per_token} for fixed, per_token in (target, draft)
     ]
     times = LinearTimes(target=LatencyModel(**models[0]), draft=LatencyModel(**models[1]))
-    load = Load(times=times, acceptance=Acceptance(rates), in_flight=m, overhead_ms=overhead_ms)
+    load = Load(
+        times=times,
+        acceptance=Acceptance(rates),
+        in_flight=m,
+        overhead_ms=overhead_ms,
+        round_trip_ms=round_trip_ms,
+    )
     num_tokens = _TOKENS_WITHOUT_CHANCE if mode == "none" else _TOKENS
     _, steps = run(
         mode=mode,
@@ -66,6 +83,7 @@ def _both(
         acceptance=list(rates),
         engines=[{"target": models[0], "overhead_ms": overhead_ms}],
         drafters=[{"draft": models[1]}],
+        link={"delay_ms": round_trip_ms / 2},
         requests={"count": m, "prompt_tokens": 1, "output_tokens": num_tokens // m},
     )
     return decode_rate(steps, m), steady_of(mode, load, k).tokens_per_s

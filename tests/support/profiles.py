@@ -33,6 +33,8 @@ def make_profile(**changes: Any) -> Profile:
         "draft_model": "D",
         "target_device": "1 x CPU core",
         "draft_device": "cpu:1",
+        "num_target_devices": 1,
+        "num_draft_devices": 1,
         "target_dtype": "float32",
         "draft_dtype": "float32",
         "overhead_ms": 1.5,

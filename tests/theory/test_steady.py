@@ -29,13 +29,20 @@ def _load(
     rate: float = 0.86,
     in_flight: int = 32,
     overhead_ms: float = 0.0,
+    round_trip_ms: float = 0.0,
 ) -> Load:
     times = LinearTimes(
         target=LatencyModel(fixed_ms=verify[0], per_token_ms=verify[1]),
         draft=LatencyModel(fixed_ms=draft[0], per_token_ms=draft[1]),
     )
     acceptance = Acceptance((rate,))
-    return Load(times=times, acceptance=acceptance, in_flight=in_flight, overhead_ms=overhead_ms)
+    return Load(
+        times=times,
+        acceptance=acceptance,
+        in_flight=in_flight,
+        overhead_ms=overhead_ms,
+        round_trip_ms=round_trip_ms,
+    )
 
 
 LOADS = st.builds(
@@ -83,6 +90,43 @@ def test_overhead_counts_where_a_halfs_own_way_round_is_the_longest() -> None:
     assert steady_of("two-batch", short, 2).round_ms == pytest.approx(40.0)
     long = _load(verify=(20.0, 0.0), draft=(15.0, 0.0), in_flight=2, overhead_ms=3.0)
     assert steady_of("two-batch", long, 2).round_ms == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "draft_ms", "expected"),
+    [
+        ("none", 4.0, 20 + 3),
+        ("sequential", 4.0, 2 * 4 + 7 + 20 + 3),
+        # Nobody is ever right: everyone is waited for.
+        ("pearl", 4.0, 2 * 4 + 7 + 20 + 3),
+        ("wait-free", 4.0, 20 + 3),
+        ("two-batch", 4.0, 2 * 20),  # 8 + 7 + 20 + 3 is less
+        ("two-batch", 8.0, 2 * 8 + 7 + 20 + 3),  # more than twice 20
+        ("two-batch", 18.0, 2 * 36),
+    ],
+)
+def test_the_way_to_the_drafter_and_back(mode: str, draft_ms: float, expected: float) -> None:
+    load = _load(
+        verify=(20.0, 0.0),
+        draft=(draft_ms, 0.0),
+        rate=0.0,
+        in_flight=2,
+        overhead_ms=3.0,
+        round_trip_ms=7.0,
+    )
+    assert steady_of(mode, load, 2).round_ms == pytest.approx(expected)
+
+
+def test_who_is_not_drafted_for_asks_for_nothing() -> None:
+    load = _load(round_trip_ms=7.0)
+    for mode in MODES:
+        assert steady_of(mode, load, 0).round_ms == pytest.approx(30 + 3.2)
+
+
+def test_one_pass_holds_half_of_two_batches() -> None:
+    for in_flight, larger in ((1, None), (4, 2), (5, 3)):
+        assert steady_of("two-batch", _load(in_flight=in_flight), 2).pass_requests == larger
+    assert steady_of("sequential", _load(in_flight=4), 2).pass_requests is None
 
 
 def test_odd_numbers_alternate_between_unequal_halves() -> None:
@@ -170,10 +214,22 @@ def test_map_of_winners() -> None:
     assert found[0.1, 1][0] in ("sequential", "two-batch")
     with pytest.raises(ConfigError, match="mode"):
         winners(cells, ["fastest"])
+    with pytest.raises(ConfigError, match="highest_k = 0"):
+        winners(cells, ["none"], 0)
+
+
+def test_cells_without_a_form_are_left_out_of_the_map() -> None:
+    cells = {(2.0, 32): _load(draft=(20.0, 0.0)), (0.1, 32): _load(draft=(1.0, 0.0))}
+    assert set(winners(cells, ["pearl"], 4)) == {(0.1, 32)}
 
 
 @pytest.mark.parametrize(
-    ("change", "named"), [({"in_flight": 0}, "in_flight"), ({"overhead_ms": -1.0}, "overhead_ms")]
+    ("change", "named"),
+    [
+        ({"in_flight": 0}, "in_flight"),
+        ({"overhead_ms": -1.0}, "overhead_ms"),
+        ({"round_trip_ms": -1.0}, "round_trip_ms"),
+    ],
 )
 def test_bad_loads_are_refused(change: dict[str, float], named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minedraft.cli.files import check_distinct, check_writable
 from minedraft.cli.options import add_options, read_options, require_vllm
-from minedraft.errors import ConfigError, MineDraftError
+from minedraft.errors import MineDraftError
 from minedraft.prompts import read_prompts
 from minedraft.validation import check_int, check_number, check_str
 
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     prompts = read_prompts(args.prompts, args.limit)
     _check_distinct(args)
     for path in (args.output, args.summary, args.trace):
-        _check_writable(path)
+        if path is not None:
+            check_writable(Path(path), makes_folder=True)
     require_vllm()
     from minedraft.plugin.offline import OfflineRun, run_offline
 
@@ -99,31 +101,17 @@ def _check(args: argparse.Namespace) -> None:
 
 def _check_distinct(args: argparse.Namespace) -> None:
     """Two files in one place would overwrite each other, or the prompts."""
-    files = {"--prompts": args.prompts, "--output": args.output, "--summary": args.summary}
-    taken: dict[Path, str] = {}
-    for flag, path in {**files, "--trace": args.trace}.items():
-        if path is None or (not Path(path).is_file() and flag == "--prompts"):
-            continue
-        place = Path(path).resolve()
-        if place in taken:
-            raise ConfigError.bad_value(flag, path, f"a file other than that of {taken[place]}")
-        taken[place] = flag
-
-
-def _check_writable(path: str | None) -> None:
-    """Find out before the engine starts that a file cannot be written."""
-    if path is None:
-        return
-    file = Path(path)
-    was_there = file.exists()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8"):
-            pass
-        if not was_there:
-            file.unlink()
-    except OSError as error:
-        raise ConfigError(f"minedraft: cannot write {path!r}: {error.strerror}") from error
+    files = {
+        "--prompts": args.prompts,
+        "--output": args.output,
+        "--summary": args.summary,
+        "--trace": args.trace,
+    }
+    places = {flag: None if path is None else Path(path) for flag, path in files.items()}
+    prompts = places["--prompts"]
+    if prompts is not None and not prompts.is_file():
+        places["--prompts"] = None
+    check_distinct(places)
 
 
 def _write(path: str | None, text: str) -> None:

@@ -6,7 +6,6 @@ Owns its options and its files; the plan is `minedraft.planner`'s.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +14,9 @@ import msgspec
 
 from minedraft.bench.metrics import Slo
 from minedraft.bench.paper_settings import DATASET_OFFSETS
+from minedraft.cli.files import check_distinct, check_writable, writing
 from minedraft.errors import ConfigError
-from minedraft.hardware import GPUS, Model, Pair, Placement
+from minedraft.hardware import GPUS, Model, Pair, Placement, check_num_gpus
 from minedraft.planner import (
     GOALS,
     DeviceSource,
@@ -33,7 +33,7 @@ from minedraft.planner import (
     make_plan,
     text_of,
 )
-from minedraft.profiles import read_profile
+from minedraft.profiles import ROLES, read_profile
 from minedraft.theory import Acceptance
 from minedraft.validation import check_int
 
@@ -67,8 +67,9 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
     times = group.add_mutually_exclusive_group(required=True)
     times.add_argument("--device", metavar="NAME", help=f"one of {', '.join(GPUS)}")
     times.add_argument("--profile", metavar="P.json", help="what minedraft profile measured")
-    group.add_argument("--num-target-devices", type=int, default=1, metavar="N")
-    group.add_argument("--num-draft-devices", type=int, default=1, metavar="N")
+    devices = "tensor parallel; default: 1, or the profile's"
+    group.add_argument("--num-target-devices", type=int, metavar="N", help=devices)
+    group.add_argument("--num-draft-devices", type=int, metavar="N", help="the same of the drafter")
     group.add_argument(
         "--acceptance",
         metavar="A,B,...",
@@ -107,17 +108,19 @@ def run(args: argparse.Namespace) -> int:
     print(text_of(plan))
     if args.json is not None:
         content = msgspec.json.format(msgspec.json.encode(as_mapping(plan))) + b"\n"
-        _written(args.json, lambda: args.json.write_bytes(content))
+        with writing(args.json):
+            args.json.write_bytes(content)
     if args.map is not None:
         found = make_map(question)
-        _written(args.map, lambda: draw_map(found, args.map))
+        with writing(args.map):
+            draw_map(found, args.map)
     return 0
 
 
 def read_question(args: argparse.Namespace) -> Question:
     """The question of the given options; ConfigError names the option at fault."""
     for name in ("num_target_devices", "num_draft_devices"):
-        check_int(name, getattr(args, name), 1)
+        check_int(name, getattr(args, name), 1, optional=True)
     asked = _profiled(args) if args.device is None else _modelled(args)
     bounds = {"ttft_ms": args.slo_ttft_ms, "tpot_ms": args.slo_tpot_ms}
     is_bound = any(bound is not None for bound in bounds.values())
@@ -128,10 +131,11 @@ def read_question(args: argparse.Namespace) -> Question:
         prompt_tokens=args.prompt_tokens,
         output_tokens=args.output_tokens,
         slo=Slo(**bounds) if is_bound else None,
-        num_target_devices=args.num_target_devices,
-        num_draft_devices=args.num_draft_devices,
+        num_target_devices=asked.num_target_devices,
+        num_draft_devices=asked.num_draft_devices,
         max_k=args.max_k,
         overhead_ms=asked.overhead_ms if args.overhead_ms is None else args.overhead_ms,
+        round_trip_ms=asked.round_trip_ms,
         goal=args.goal,
     )
 
@@ -141,7 +145,10 @@ class _Pair(NamedTuple):
 
     source: Source
     acceptance: Acceptance
-    overhead_ms: float
+    num_target_devices: int
+    num_draft_devices: int
+    overhead_ms: float = 0.0
+    round_trip_ms: float = 0.0
 
 
 def _modelled(args: argparse.Namespace) -> _Pair:
@@ -150,11 +157,14 @@ def _modelled(args: argparse.Namespace) -> _Pair:
         if getattr(args, name) is None:
             raise ConfigError(f"minedraft: {name} is missing; --device needs it")
     target, draft = (find_model(name, getattr(args, name)) for name in ("target", "draft"))
+    num_target, num_draft = args.num_target_devices or 1, args.num_draft_devices or 1
+    check_num_gpus("num_target_devices", num_target, target)
+    check_num_gpus("num_draft_devices", num_draft, draft)
     pair = Pair(
-        target=Placement(model=target, gpu=gpu, num_gpus=args.num_target_devices),
-        draft=Placement(model=draft, gpu=gpu, num_gpus=args.num_draft_devices),
+        target=Placement(model=target, gpu=gpu, num_gpus=num_target),
+        draft=Placement(model=draft, gpu=gpu, num_gpus=num_draft),
     )
-    return _Pair(DeviceSource(pair), _acceptance(args, target, draft), 0.0)
+    return _Pair(DeviceSource(pair), _acceptance(args, target, draft), num_target, num_draft)
 
 
 def _profiled(args: argparse.Namespace) -> _Pair:
@@ -163,11 +173,23 @@ def _profiled(args: argparse.Namespace) -> _Pair:
         given, own = getattr(args, name), getattr(profile, f"{name}_model")
         if given is not None and Path(given).name != Path(own).name:
             raise ConfigError.bad_value(name, given, f"{own!r}, of which the profile is, or none")
+    for role in ROLES:
+        name, measured = f"num_{role}_devices", profile.num_devices(role)
+        if getattr(args, name) not in (None, measured):
+            allowed = f"{measured}, on which the profile was measured, or none"
+            raise ConfigError.bad_value(name, getattr(args, name), allowed)
     if args.acceptance is None:
         raise ConfigError("minedraft: acceptance is missing; --profile needs it, and measures none")
     if args.dataset is not None:
         raise ConfigError("minedraft: dataset is not allowed; --profile has no assumed acceptance")
-    return _Pair(ProfileSource(profile), _read_acceptance(args.acceptance), profile.overhead_ms)
+    return _Pair(
+        ProfileSource(profile),
+        _read_acceptance(args.acceptance),
+        profile.num_target_devices,
+        profile.num_draft_devices,
+        profile.overhead_ms,
+        profile.round_trip_ms,
+    )
 
 
 def as_mapping(plan: Plan) -> dict[str, Any]:
@@ -228,22 +250,8 @@ def _read_acceptance(text: str) -> Acceptance:
 
 
 def _check_files(args: argparse.Namespace) -> None:
-    given = [each for each in (args.map, args.json) if each is not None]
-    for path in given:
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"minedraft: cannot write {str(path)!r}: its folder does not exist")
-        if path.is_dir():
-            raise ConfigError(f"minedraft: cannot write {str(path)!r}: it is a folder")
-    if len({each.resolve() for each in given}) < len(given):
-        raise ConfigError("minedraft: --map and --json must be different files")
+    check_distinct({"--json": args.json, "--map": args.map})
+    for path in filter(None, (args.json, args.map)):
+        check_writable(path)
     if args.map is not None and find_spec("matplotlib") is None:
         raise ConfigError("minedraft: --map needs matplotlib; install minedraft[plot]")
-
-
-def _written(path: Path, write: Callable[[], object]) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise ConfigError(
-            f"minedraft: cannot write {str(path)!r}: {error.strerror or error}"
-        ) from error

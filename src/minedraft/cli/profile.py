@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minedraft.cli.files import check_writable
 from minedraft.cli.options import require_vllm
 from minedraft.config import DTYPES, MAX_DRAFT_TOKENS, MineDraftConfig
 from minedraft.errors import ConfigError
@@ -72,7 +73,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, write and print; 0.
+    """Measure, print and write; 0.
 
     Raises:
         ConfigError: a flag is not allowed; all that can be told without an engine is told
@@ -85,16 +86,16 @@ def run(args: argparse.Namespace) -> int:
     draft_tokens = read_list("-k", args.k, 1, MAX_DRAFT_TOKENS)
     context = read_list("--context", args.context, 1, 1 << 24)
     config = _options(args, draft_tokens[-1])
-    _check_output(args.output)
+    check_writable(args.output)
     require_scipy()
     require_vllm()
-    from minedraft.plugin.profile_engine import Pair
+    from minedraft.plugin.profile_engine import ProfiledPair
     from minedraft.plugin.profile_run import Grid, measure
 
     grid = Grid(
         in_flight=in_flight, draft_tokens=draft_tokens, context=context, repeats=args.repeats
     )
-    pair = Pair(
+    pair = ProfiledPair(
         target=args.target,
         config=config,
         dtype=args.dtype,
@@ -104,8 +105,9 @@ def run(args: argparse.Namespace) -> int:
         engine_flags=tuple(args.engine_flags),
     )
     profile = measure(pair, grid, ["minedraft", *sys.argv[1:]], _say)
+    # First what cannot be lost any more.
+    print(render(profile), flush=True)
     write_profile(profile, args.output)
-    print(render(profile))
     return 0
 
 
@@ -177,12 +179,6 @@ def _options(args: argparse.Namespace, k: int) -> MineDraftConfig:
     check_model_name("TARGET", args.target)
     check_model_name("draft_model", args.draft_model)
     return config
-
-
-def _check_output(path: Path) -> None:
-    """Find out before the engine starts that the file cannot be written."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError.bad_value("--output", str(path), "a file in a folder that exists")
 
 
 def _say(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from minedraft.cli.files import check_distinct, check_writable, writing
 from minedraft.errors import ConfigError
 from minedraft.simulator import Outcome, Scenario, header_of, read_scenarios, simulate
 from minedraft.trace.writer import TraceWriter
@@ -60,15 +61,15 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a field of the file is not allowed, or a file cannot be written.
     """
+    check_distinct({"FILE": args.scenario, "--output": args.output, "--trace": args.trace})
+    for path in filter(None, (args.output, args.trace)):
+        check_writable(path)
     scenarios = read_scenarios(args.scenario, seed=args.seed)
     if args.trace is not None and len(scenarios) > 1:
         raise ConfigError(
             f"minedraft: --trace takes one run, and {str(args.scenario)!r} has {len(scenarios)}; "
             "give one mode and one num_speculative_tokens"
         )
-    for path in filter(None, (args.output, args.trace)):
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"minedraft: cannot write {str(path)!r}: its folder does not exist")
     lines = []
     for number, scenario in enumerate(scenarios, start=1):
         _say(f"simulating {number} of {len(scenarios)}: {scenario.mode}")
@@ -128,12 +129,8 @@ def _as_mapping(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
 
 
 def _write(path: Path, value: object) -> None:
-    try:
+    with writing(path):
         path.write_bytes(msgspec.json.format(msgspec.json.encode(value)) + b"\n")
-    except OSError as error:
-        raise ConfigError(
-            f"minedraft: cannot write {str(path)!r}: {error.strerror or error}"
-        ) from error
 
 
 def _say(text: str) -> None:

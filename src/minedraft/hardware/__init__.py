@@ -7,7 +7,7 @@ from minedraft.hardware.catalogue import GPUS, LAUNCH_MS_PER_LAYER, MODELS
 from minedraft.hardware.gpu import Gpu
 from minedraft.hardware.model import Model
 from minedraft.hardware.model_config import read_model
-from minedraft.hardware.placement import Pair, Placement, StepTimes
+from minedraft.hardware.placement import Pair, Placement, StepTimes, check_num_gpus
 
 __all__ = [
     "GPUS",
@@ -18,5 +18,6 @@ __all__ = [
     "Pair",
     "Placement",
     "StepTimes",
+    "check_num_gpus",
     "read_model",
 ]

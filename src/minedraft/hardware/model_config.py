@@ -15,6 +15,9 @@ from minedraft.hardware.model import Model
 from minedraft.validation import as_mapping, check_int
 
 _BYTES_OF_DTYPE = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+_GATED = ("gemma", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
+"""Values of `model_type` of dense decoders whose MLPs are gated. A list, since a configuration
+does not say whether its MLPs have two or three matrices."""
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -25,7 +28,8 @@ def read_model(path: Path) -> Model:
 
     Raises:
         ConfigError: the file cannot be read, lacks a field, or is of a model whose passes this
-            package cannot count: quantized, or a mixture of experts.
+            package cannot count: of a `model_type` that is not known to have gated MLPs,
+            quantized, or a mixture of experts.
     """
     file = path / "config.json" if path.is_dir() else path
     where = str(file)
@@ -70,6 +74,10 @@ def _weight_bytes(where: str, config: Mapping[str, object]) -> float:
 
 
 def _refuse_uncountable(where: str, config: Mapping[str, object]) -> None:
+    if config.get("model_type") not in _GATED:
+        raise ConfigError.bad_value(
+            f"{where}: model_type", config.get("model_type"), ", ".join(_GATED)
+        )
     if config.get("quantization_config"):
         raise ConfigError(
             f"minedraft: {where} is of a quantized model, whose bytes per weight it does not say; "

@@ -28,6 +28,13 @@ _NEVER = Acceptance((0.0,))
 """Nothing is accepted, so that no draft pass has a token to catch up with."""
 
 
+def check_num_gpus(field: str, num_gpus: int, model: Model) -> None:
+    """Raise ConfigError, which names `field`, unless so many GPUs can share the model's heads."""
+    check_int(field, num_gpus, 1)
+    if model.num_heads % num_gpus:
+        raise ConfigError.bad_value(field, num_gpus, f"a divisor of {model.num_heads} heads")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """A model on tensor parallel GPUs, and what its passes cost there."""
@@ -37,11 +44,7 @@ class Placement:
     num_gpus: int = 1
 
     def __post_init__(self) -> None:
-        check_int("placement.num_gpus", self.num_gpus, 1)
-        if self.model.num_heads % self.num_gpus:
-            raise ConfigError.bad_value(
-                "placement.num_gpus", self.num_gpus, f"a divisor of {self.model.num_heads} heads"
-            )
+        check_num_gpus("placement.num_gpus", self.num_gpus, self.model)
 
     @property
     def read_ms(self) -> float:

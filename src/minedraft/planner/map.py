@@ -33,7 +33,8 @@ class WinnerMap:
     ratios: tuple[float, ...]
     in_flight: tuple[int, ...]
     winners: dict[tuple[float, int], tuple[str, float]]
-    """The fastest mode of each cell, and its gain over the next one; no SLO, no replicas."""
+    """The fastest mode of each cell, and its gain over the next one; no SLO, no replicas. A cell
+    in which no mode has a closed form is missing, as one beyond the sizes of a profile."""
 
 
 def ratio_of(question: Question) -> float:
@@ -97,10 +98,7 @@ def draw_map(found: WinnerMap, path: Path) -> None:
     canvas = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
-    codes = [
-        [MODES.index(found.winners[ratio, count][0]) for ratio in found.ratios]
-        for count in found.in_flight
-    ]
+    codes = [[_code(found, (ratio, count)) for ratio in found.ratios] for count in found.in_flight]
     colours = ListedColormap(_COLOURS)
     axes.pcolormesh(
         _edges(found.ratios),
@@ -122,6 +120,12 @@ def draw_map(found: WinnerMap, path: Path) -> None:
     canvas.legend(handles=handles, loc="outside right upper", frameon=False)
     # Without the library's version the file depends on what it shows alone.
     canvas.savefig(path, format="png", dpi=150, metadata={"Software": None})
+
+
+def _code(found: WinnerMap, cell: tuple[float, int]) -> float:
+    """The number of the cell's mode, or NaN, which is drawn as nothing."""
+    winner = found.winners.get(cell)
+    return math.nan if winner is None else MODES.index(winner[0])
 
 
 def _edges(middles: Sequence[float]) -> list[float]:

@@ -42,6 +42,8 @@ class Plan:
     """Plain decoding on all devices, the requests spread over them."""
     missing: tuple[tuple[str, str], ...]
     """Modes without a row, and why."""
+    paper_missing: tuple[tuple[str, str], ...] = ()
+    """The same of the paper's convention."""
 
     @property
     def candidates(self) -> tuple[Row, ...]:
@@ -102,13 +104,14 @@ def make_plan(question: Question) -> Plan:
     plain_ms = question.load(question.in_flight).step_ms(question.in_flight, 0)
     check_number("verification time in ms", plain_ms, 0.0, low_open=True)
     rows, missing = _rows(question, {})
-    paper_rows, _ = _rows(question, _PAPER_BATCHES)
+    paper_rows, paper_missing = _rows(question, _PAPER_BATCHES)
     return Plan(
         question=question,
         rows=rows,
         paper_rows=paper_rows,
         replicas=replicas_row(question),
         missing=missing,
+        paper_missing=paper_missing,
     )
 
 

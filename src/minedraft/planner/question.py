@@ -37,6 +37,8 @@ class Question:
     max_k: int = 8
     overhead_ms: float = 0.0
     """Of each step of the target, hidden behind nothing."""
+    round_trip_ms: float = 0.0
+    """Of asking the drafter, its passes left out; paid by the modes that wait for drafts."""
     goal: str = "throughput"
     """One of `row.GOALS`."""
     times: PairTimes = field(init=False, repr=False)
@@ -50,6 +52,7 @@ class Question:
         check_int("num_draft_devices", self.num_draft_devices, 1, _MAX_DEVICES)
         check_int("max_k", self.max_k, 1, MAX_DRAFT_TOKENS)
         check_number("overhead_ms", self.overhead_ms, 0.0, _MAX_MS)
+        check_number("round_trip_ms", self.round_trip_ms, 0.0, _MAX_MS)
         check_choice("goal", self.goal, GOALS)
         times = self.source.times(self.prompt_tokens + self.output_tokens / 2)
         object.__setattr__(self, "times", times)
@@ -66,5 +69,6 @@ class Question:
             acceptance=self.acceptance,
             in_flight=in_flight,
             overhead_ms=self.overhead_ms,
+            round_trip_ms=self.round_trip_ms,
             prompts=Prompts(tokens=self.prompt_tokens, outputs=self.output_tokens),
         )

@@ -75,7 +75,7 @@ def _row(question: Question, mode: str, k: int, in_flight: int) -> Row:
         placement="target + drafter" if has_drafter else "target",
         num_devices=question.num_devices if has_drafter else question.num_target_devices,
         steady=steady,
-        ttft_ms=_ttft_ms(question, steady, in_flight, k),
+        ttft_ms=_ttft_ms(question, steady, steady.pass_requests or in_flight, k),
         slo=question.slo,
     )
 

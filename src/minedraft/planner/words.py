@@ -6,6 +6,7 @@ Owns sentences and columns; it decides nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from minedraft.bench.metrics import Slo
 from minedraft.planner.plan import Plan
@@ -39,10 +40,7 @@ def gain_sentence(plan: Plan) -> str:
     """Whether two-batch beats sequential by each convention, and if only one says so, that."""
     n, gain = plan.question.in_flight, plan.gain
     if gain is None:
-        return (
-            "Two-batch and sequential cannot be compared: passes of "
-            f"{2 * n} requests are beyond what the times are known for."
-        )
+        return f"Two-batch and sequential cannot be compared: {_why_missing(plan)}."
     paper = f"by the paper's convention ({2 * n} requests in flight against {n}): {gain.paper:.2f}"
     fair = f"at equal requests in flight ({n}): {gain.fair:.2f}"
     if gain.paper > 1 >= gain.fair:
@@ -53,6 +51,17 @@ def gain_sentence(plan: Plan) -> str:
     verdict = {(True, True): "wins", (False, False): "does not win"}
     words = verdict.get((gain.paper > 1, gain.fair > 1), "wins only at equal requests in flight")
     return f"Two-batch {words} over sequential, {paper} times its tokens/s, and {fair} times."
+
+
+def _why_missing(plan: Plan) -> str:
+    """Why two-batch or sequential has no row by one of the conventions."""
+    n = plan.question.in_flight
+    fair = ((f"at {n} in flight", *each) for each in plan.missing)
+    paper = ((f"by the paper's convention ({n} a batch)", *each) for each in plan.paper_missing)
+    compared = ("two-batch", "sequential")
+    return next(
+        f"{mode} has no row {at}, {why}" for at, mode, why in chain(fair, paper) if mode in compared
+    )
 
 
 def _recommendation(plan: Plan) -> Iterator[str]:
@@ -89,7 +98,8 @@ def _slo_words(plan: Plan, slo: Slo) -> str:
 def _margin_words(plan: Plan) -> str:
     other = plan.next_best
     if other is None or plan.margin is None:
-        return "no other mode keeps the SLO"
+        rivals = len(plan.candidates) > 1
+        return "no other mode keeps the SLO" if rivals else "there is no other row to compare it to"
     draft = f", k = {other.k}" if other.k else ""
     doubt = "; too close to tell by closed forms" if 1 / _SURE < plan.margin < _SURE else ""
     return (
@@ -145,17 +155,20 @@ def _remarks(plan: Plan) -> Iterator[str]:
             "By the paper's convention two-batch is the fastest of all; at equal requests in "
             f"flight it is {plan.recommended.mode}."
         )
-    yield _device_sentence(plan)
+    yield from _device_sentence(plan)
     yield from _drafter_sentence(plan.recommended)
     yield from (f"No row for {mode}: {why}." for mode, why in plan.missing)
     yield "All figures are of closed forms (docs/planner.md), prompts included; none is measured."
 
 
-def _device_sentence(plan: Plan) -> str:
-    drafted = plan.best_of([row for row in plan.rows if row.k])
+def _device_sentence(plan: Plan) -> Iterator[str]:
+    with_drafts = [row for row in plan.rows if row.k]
+    if not with_drafts:
+        return
+    drafted = plan.best_of(with_drafts)
     mine, plain = drafted.tokens_per_s_per_device, plan.replicas.tokens_per_s_per_device
     verdict = "the drafter's device pays" if mine > plain else "the drafter's device does not pay"
-    return (
+    yield (
         f"Per device: {mine:.1f} tokens/s with {drafted.mode}, {plain:.1f} if the "
         f"{_devices(plan.question.num_devices)} all decoded plainly ({plan.replicas.placement}, "
         f"the same requests spread over them): {verdict}."

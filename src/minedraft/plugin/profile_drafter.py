@@ -57,6 +57,15 @@ class ProfiledDrafter:
         fits = prompt_tokens < self._connection.hello.max_model_len
         return fits and num_requests * prompt_tokens <= self._most_tokens
 
+    @property
+    def limits(self) -> str:
+        """What `takes` goes by, in words."""
+        return (
+            f"one pass of the drafter takes {self._most_tokens} tokens "
+            "(draft_max_num_batched_tokens), each prompt fewer than "
+            f"{self._connection.hello.max_model_len}"
+        )
+
     def run(self, num_requests: int, prompt_tokens: int) -> list[Sample]:
         """One pass over prompts of random tokens; none if the drafter had no room for them all.
 

@@ -29,7 +29,7 @@ from minedraft.trace import StepRecord, read_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class ProfiledPair:
     """What is measured; `engine_flags` are flags of vLLM's engine, as on its command line.
 
     `config` is of mode sequential, with the largest k.
@@ -94,7 +94,7 @@ class ProfiledEngine:
 
 
 @contextmanager
-def profiled_engine(pair: Pair, trace: Path) -> Iterator[ProfiledEngine]:
+def profiled_engine(pair: ProfiledPair, trace: Path) -> Iterator[ProfiledEngine]:
     """An engine for the time of the context; its processes end with it.
 
     Raises:
@@ -108,7 +108,7 @@ def profiled_engine(pair: Pair, trace: Path) -> Iterator[ProfiledEngine]:
         llm.llm_engine.engine_core.shutdown()
 
 
-def _engine_arguments(pair: Pair, trace: Path) -> EngineArgs:
+def _engine_arguments(pair: ProfiledPair, trace: Path) -> EngineArgs:
     flags = ["--model", pair.target, "--dtype", pair.dtype, "--seed", str(pair.seed)]
     flags += ["--max-num-seqs", str(pair.max_num_seqs)]
     flags += ["--max-model-len", str(pair.max_model_len)]

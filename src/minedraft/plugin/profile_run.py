@@ -21,7 +21,7 @@ from minedraft.bench.provenance import Provenance, gather, of_run
 from minedraft.errors import MineDraftError
 from minedraft.plugin.engine_config import active_options
 from minedraft.plugin.profile_drafter import profiled_drafter
-from minedraft.plugin.profile_engine import Pair, ProfiledEngine, profiled_engine
+from minedraft.plugin.profile_engine import ProfiledEngine, ProfiledPair, profiled_engine
 from minedraft.plugin.runtime import count_devices, preload_openmp
 from minedraft.profiles import Cell, PassProfile, Profile, Sample, Samples, to_points
 from minedraft.validation import check_int
@@ -81,7 +81,7 @@ class _Measured:
     vllm_config: Any
 
 
-def measure(pair: Pair, grid: Grid, command: Sequence[str], say: Say) -> Profile:
+def measure(pair: ProfiledPair, grid: Grid, command: Sequence[str], say: Say) -> Profile:
     """Start the pair's engine, run the grid, end it, and fit what was seen.
 
     One engine in mode sequential runs all cells: a request may ask for fewer drafts, or none,
@@ -105,7 +105,7 @@ def measure(pair: Pair, grid: Grid, command: Sequence[str], say: Say) -> Profile
     return _profile(pair, measured, provenance)
 
 
-def _run(pair: Pair, grid: Grid, say: Say) -> _Measured:
+def _run(pair: ProfiledPair, grid: Grid, say: Say) -> _Measured:
     with tempfile.TemporaryDirectory(prefix="minedraft-profile-") as folder:
         say(f"starting {pair.target}")
         with profiled_engine(pair, Path(folder) / "trace.jsonl") as engine:
@@ -145,7 +145,7 @@ def _run_cells(engine: ProfiledEngine, grid: Grid, say: Say) -> dict[Cell, Sampl
     return found
 
 
-def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sample]:
+def _run_prompts(vllm_config: Any, pair: ProfiledPair, grid: Grid, say: Say) -> list[Sample]:
     say("starting the drafter alone, for prompts")
     found: list[Sample] = []
     with profiled_drafter(vllm_config, pair.seed) as drafter:
@@ -153,6 +153,8 @@ def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sam
         for number in range(_ROUNDS + 1):
             for cell in cells:
                 if not drafter.takes(cell.num_requests, cell.prompt_tokens):
+                    if not number:
+                        say(f"no prompts of {_name(cell)}: {drafter.limits}")
                     continue
                 say(f"round {number} of {_ROUNDS}: {_name(cell)}")
                 seen = drafter.run(cell.num_requests, cell.prompt_tokens)
@@ -161,7 +163,7 @@ def _run_prompts(vllm_config: Any, pair: Pair, grid: Grid, say: Say) -> list[Sam
     return found
 
 
-def _profile(pair: Pair, measured: _Measured, provenance: Provenance) -> Profile:
+def _profile(pair: ProfiledPair, measured: _Measured, provenance: Provenance) -> Profile:
     cells = measured.cells
     plain = [each for cell, each in cells.items() if not cell.num_draft_tokens]
     drafted = [each for cell, each in cells.items() if cell.num_draft_tokens]
@@ -171,11 +173,16 @@ def _profile(pair: Pair, measured: _Measured, provenance: Provenance) -> Profile
     asked_ms = median(gap for each in drafted for gap in each.gaps_ms)
     config = active_options(measured.vllm_config)
     assert config.drafter is not None
+    num_target = count_devices(measured.vllm_config, None)["target"]
+    num_draft = count_devices(measured.vllm_config, config.drafter)["drafter"]
     return Profile(
         target_model=pair.target,
         draft_model=config.drafter.model,
-        target_device=_target_device(measured.vllm_config),
+        target_device=_target_device(num_target),
         draft_device=str(config.drafter.device),
+        num_target_devices=num_target,
+        # A drafter without cores of its own is one device still.
+        num_draft_devices=max(1, num_draft),
         target_dtype=str(measured.vllm_config.model_config.dtype).removeprefix("torch."),
         draft_dtype=config.drafter.dtype,
         overhead_ms=overhead_ms,
@@ -196,8 +203,7 @@ def _by_size(samples: Iterable[Sample]) -> list[list[Sample]]:
     return [groups[size] for size in sorted(groups, key=lambda size: size.num_tokens)]
 
 
-def _target_device(vllm_config: Any) -> str:
-    count = count_devices(vllm_config, None)["target"]
+def _target_device(count: int) -> str:
     name = "CPU core" if current_platform.is_cpu() else current_platform.get_device_name()
     return f"{count} x {name}"
 

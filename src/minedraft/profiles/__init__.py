@@ -10,6 +10,7 @@ from minedraft.profiles.points import Point
 from minedraft.profiles.profile import (
     EXTRAPOLATION,
     PROFILE_VERSION,
+    ROLES,
     PassProfile,
     Profile,
     ProfiledTimes,
@@ -19,6 +20,7 @@ from minedraft.profiles.profile import (
 __all__ = [
     "EXTRAPOLATION",
     "PROFILE_VERSION",
+    "ROLES",
     "Cell",
     "PassProfile",
     "Point",

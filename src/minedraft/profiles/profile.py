@@ -16,10 +16,11 @@ from minedraft.emulation import LatencyModel
 from minedraft.errors import ConfigError
 from minedraft.profiles.fit import TimeFit, fit_linear, fit_times
 from minedraft.profiles.points import Point
-from minedraft.validation import check_choice, check_number, check_str
+from minedraft.validation import check_choice, check_int, check_number, check_str
 
 PROFILE_VERSION = 1
 ROLES = ("target", "draft")
+"""The models of a pair, as fields name them."""
 EXTRAPOLATION = 2.0
 """How many times the largest measured size `ProfiledTimes` answers for."""
 _MOST_MS = 60_000.0
@@ -152,6 +153,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     draft_model: str
     target_device: str
     draft_device: str
+    num_target_devices: int
+    """GPUs, or CPU cores, that the target ran on, as one."""
+    num_draft_devices: int
     target_dtype: str
     draft_dtype: str
     overhead_ms: float
@@ -170,8 +174,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name in ("model", "device", "dtype"):
             for role in ROLES:
                 check_str(f"{role}_{name}", getattr(self, f"{role}_{name}"))
+        for role in ROLES:
+            check_int(f"num_{role}_devices", self.num_devices(role), 1)
         check_number("overhead_ms", self.overhead_ms, 0.0, _MOST_MS)
         check_number("round_trip_ms", self.round_trip_ms, 0.0, _MOST_MS)
+
+    def num_devices(self, role: str) -> int:
+        """Those of `role`: target or draft; ConfigError otherwise."""
+        check_choice("role", role, ROLES)
+        return self.num_target_devices if role == "target" else self.num_draft_devices
 
     def passes(self, role: str) -> PassProfile:
         """Those of `role`: target or draft; ConfigError otherwise."""

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from minedraft.errors import ConfigError
 from minedraft.theory.load import Load, Steady
-from minedraft.theory.steady import CLOSED_FORMS, best_k
+from minedraft.theory.steady import CLOSED_FORMS, MAX_DRAFT_TOKENS, best_k
 from minedraft.theory.times import PairTimes
-from minedraft.validation import check_choice, check_number
+from minedraft.validation import check_choice, check_int, check_number
 
 _RELATIVE = 1e-12
 _STEP = 0.02
@@ -81,17 +81,20 @@ def winners(
     """For each cell the fastest mode at its own best k, and its gain over the next best one.
 
     Modes without a closed form in a cell do not take part in it; with one mode left the gain
-    is infinite. Of modes that are equally fast the one that `modes` names first wins.
+    is infinite, and with none the cell is left out. Of modes that are equally fast the one that
+    `modes` names first wins.
 
     Raises:
-        ConfigError: an unknown mode, or a cell in which none has a closed form.
+        ConfigError: an unknown mode, or `highest_k` is out of range.
     """
+    check_int("highest_k", highest_k, 1, MAX_DRAFT_TOKENS)
     for mode in modes:
         check_choice("mode", mode, CLOSED_FORMS)
-    return {cell: _winner(load, modes, highest_k) for cell, load in loads.items()}
+    found = {cell: _winner(load, modes, highest_k) for cell, load in loads.items()}
+    return {cell: winner for cell, winner in found.items() if winner is not None}
 
 
-def _winner(load: Load, modes: Sequence[str], highest_k: int) -> tuple[str, float]:
+def _winner(load: Load, modes: Sequence[str], highest_k: int) -> tuple[str, float] | None:
     found: list[tuple[float, str]] = []
     for mode in modes:
         try:
@@ -99,7 +102,7 @@ def _winner(load: Load, modes: Sequence[str], highest_k: int) -> tuple[str, floa
         except ConfigError:
             continue
     if not found:
-        raise ConfigError.bad_value("modes", list(modes), "one with a closed form for the load")
+        return None
     (best, mode), *rest = sorted(found, key=lambda each: each[0], reverse=True)
     return mode, best / rest[0][0] if rest else math.inf
 

@@ -41,12 +41,16 @@ class Load:
     """Decoding requests, both batches together."""
     overhead_ms: float = 0.0
     """O: of each step of the target, hidden behind nothing."""
+    round_trip_ms: float = 0.0
+    """R: what asking the drafter and hearing from it take beside its passes. Paid by who waits
+    for drafts, as `profiles.Profile.round_trip_ms`."""
     prompts: Prompts | None = None
     """None: decoding alone."""
 
     def __post_init__(self) -> None:
         check_int("in_flight", self.in_flight, 1)
         check_number("overhead_ms", self.overhead_ms, 0.0)
+        check_number("round_trip_ms", self.round_trip_ms, 0.0)
 
     def verify_ms(self, num_requests: float, num_drafts: float, num_outputs: float = 0.0) -> float:
         """V of a pass over `num_drafts` draft tokens in all, which brings `num_outputs` tokens."""
@@ -86,6 +90,8 @@ class Steady:
     """Work of the drafter in a round; all of the round where it holds the target up."""
     pass_ms: float = 0.0
     """Mean time of a pass of the target, with the overhead that nothing hides."""
+    pass_requests: int | None = None
+    """Requests in one pass of the target, the larger of two batches; None: all in flight."""
 
     @property
     def tokens_per_s(self) -> float:
