@@ -169,8 +169,8 @@ class FakeTarget:
 
 
 def make_vllm_config(target: Path, mode: str, *, k: int = 4, **engine: Any) -> Any:
-    """vLLM's config of an engine in `mode`; the draft model is only named."""
-    drafts = {} if mode == "none" else {"draft_model": "unused", "draft_device": "cpu"}
+    """vLLM's config of an engine in `mode`; no drafter is started."""
+    drafts = {} if mode == "none" else {"draft_model": str(target), "draft_device": "cpu"}
     args = EngineArgs(
         model=str(target),
         dtype="float32",
