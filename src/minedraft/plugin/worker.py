@@ -22,6 +22,7 @@ from minedraft.drafter.emulated import sleep_until_ns
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
 from minedraft.plugin.emulated_target import emulate_text
+from minedraft.plugin.partial_prompts import kept_seeds
 from minedraft.transport.messages import Candidates
 
 if TYPE_CHECKING or not current_platform.is_cpu():
@@ -111,8 +112,9 @@ class MineDraftWorker(Worker):
         )
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """As vLLM; the pass is not over before its modelled time."""
-        output = super().sample_tokens(grammar_output)
+        """As vLLM, with seeds kept; the pass is not over before its modelled time."""
+        with kept_seeds(self.model_runner):
+            output = super().sample_tokens(grammar_output)
         sleep_until_ns(self._deadline_ns)
         if type(output) is not ModelRunnerOutput:
             return output
