@@ -16,6 +16,7 @@ import torch
 
 import minedraft
 from engines import draft_options, random_prompts
+from scenarios import ENGINE as COMMON
 from scenarios import Answer, Params, ask, running_llm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -150,6 +151,7 @@ CRAMPED: dict[str, Any] = {
 PROMPTS = [[7, 8, 9], *random_prompts(6, seed=61, longest=100)]
 LONG = [(5 * at) % 490 + 3 for at in range(170)]
 TOKENS = 16
+BLOCK = COMMON["block_size"]
 #: Longer than any seeded request can last, so that nobody leaves before it.
 NEIGHBOUR_TOKENS = 5 * TOKENS + 5
 SEEDED: Params = {"temperature": 1.0, "seed": 5, "max_tokens": TOKENS}
@@ -168,7 +170,7 @@ CROWDS: dict[str, list[Params]] = {
 
 @pytest.fixture(scope="module")
 def plain(pairs: dict[str, Any]) -> list[Answer]:
-    """The first prompt and the long one with the seed, each alone, as vLLM answers without drafts."""
+    """The first prompt and the long one, each alone, as vLLM answers them without drafts."""
     with running_llm(pairs["high"].target) as llm:
         return [ask(llm, [each], [SEEDED])[0][0] for each in (PROMPTS[0], LONG)]
 
@@ -220,6 +222,16 @@ def test_seeded_requests_that_are_preempted(name: str, llm: Any, plain: list[Ans
     answers = ask(llm, [*PROMPTS[1:], PROMPTS[0], LONG], [*long, params, params])
     assert [each[0] for each in answers[-2:]] == plain
     assert _preemptions(llm) > before, "the pool was not tight"
+
+
+@pytest.mark.parametrize("params", [UNDRAFTED, {}], ids=["without drafts", "with drafts"])
+def test_a_hit_in_the_prefix_cache_changes_nothing(name: str, llm: Any, params: Params) -> None:
+    """All but the last token of the prompt are there the second time."""
+    if "cramped" in name:
+        pytest.skip("needs the prefix cache, and drafts that do not depend on timing")
+    prompt = [*range(100, 100 + 2 * BLOCK), 9 + len(params)]
+    first, again = (ask(llm, [prompt], [{**SEEDED, **params}]) for _ in range(2))
+    assert again == first
 
 
 def test_neighbours_change_nothing_while_all_have_drafts(

@@ -74,6 +74,8 @@ _SCHEDULER_ATTRIBUTES = (
     "kv_holding_waiting",
     "requests",
     "max_num_running_reqs",
+    "num_spec_tokens",
+    "dynamic_sd_lookup",
     "prev_step_scheduled_req_ids",
     "structured_output_manager",
 )

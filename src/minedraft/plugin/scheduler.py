@@ -44,6 +44,7 @@ class MineDraftScheduler(Scheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._config = replica_options(self.vllm_config)
+        self._stop_padding()
         self._policy: Policy = make_policy(self._config.mode)
         self._undrafted: Policy = NonePolicy()
         self._selection = make_selection(
@@ -66,6 +67,18 @@ class MineDraftScheduler(Scheduler):
         self._source: DraftSource = open_draft_source(self.vllm_config)
         self._num_returns = 0
         self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
+
+    def _stop_padding(self) -> None:
+        """Let no request be verified with placeholders instead of drafts.
+
+        vLLM 0.32 gives k of them to one that begins with a single token left to compute, as
+        after a hit in the prefix cache: it counts them as rejected drafts, and a seeded
+        request draws random numbers for them, so that its tokens depend on the cache. It
+        does not where the number of drafts goes by the size of the batch; this is a table
+        that says k for every size. It can go when vLLM pads in the worker.
+        """
+        if self.num_spec_tokens:
+            self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
 
     # -- vLLM's entry points ---------------------------------------------------------
 
