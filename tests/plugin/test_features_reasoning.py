@@ -24,7 +24,7 @@ from thinking import END, START, marks_that_end, pair_with_marks
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 K = 4
-BASE = [40, 41, 42, 43, 44]
+BASES = [[40 + number, 41, 42, 43, 44] for number in range(6)]
 OTHERS = random_prompts(6, seed=91, longest=150)
 SCHEMA = {
     "type": "object",
@@ -54,12 +54,18 @@ class Thinking:
 @pytest.fixture(scope="module")
 def thinking(pairs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Thinking:
     with running_llm(pairs["high"].target) as llm:
-        answer = ask(llm, [BASE], [{"max_tokens": 80}])[0][0].token_ids
-    marks = marks_that_end(answer, BASE, after=3 * K)
+        until_eos = {"max_tokens": 80, "ignore_eos": False}
+        answers = ask(llm, BASES, [until_eos] * len(BASES))
+    found = ((base, each[0].token_ids) for base, each in zip(BASES, answers, strict=True))
+    base, answer, marks = next(
+        (base, answer, marks)
+        for base, answer in found
+        if (marks := marks_that_end(answer[:-1], base, after=3 * K)) is not None
+    )
     end = answer.index(marks[END])
     pair = pair_with_marks(pairs["high"], tmp_path_factory.mktemp("marks"), marks)
     # The newest token of a prompt is never END, so reasoning goes on in each of them.
-    prompts = {end - cut: [*BASE, *answer[:cut]] for cut in range(end - 3 * K, end + 1)}
+    prompts = {end - cut: [*base, *answer[:cut]] for cut in range(end - 3 * K, end + 1)}
     return Thinking(pair, marks, prompts)
 
 
@@ -72,9 +78,9 @@ def _grammars(thinking: Thinking, **more: Any) -> Scenario:
 
 
 def _budgets(thinking: Thinking, **more: Any) -> Scenario:
-    """Reasoning that vLLM ends after 0 to 2 k tokens, if it has not ended itself."""
-    started = [[*each, thinking.marks[START], 50] for each in OTHERS]
-    params = [{"thinking_token_budget": budget, **more} for budget in range(2 * K + 1)]
+    """Reasoning that vLLM ends after 0 to k + 2 tokens, if it has not ended itself."""
+    started = [[*each, thinking.marks[START], 50] for each in OTHERS[:3]]
+    params = [{"thinking_token_budget": budget, **more} for budget in range(K + 3)]
     return Scenario([p for p in started for _ in params], params * len(started))
 
 
@@ -155,4 +161,4 @@ def test_the_scenarios_are_what_they_say(
     assert set(after[2::3]) <= set(CHOICES)
     assert any(end not in each.token_ids for each in plain["grammars"])
     budgets = [each.token_ids.index(end) for each in plain["budgets"]]
-    assert len(set(budgets)) > K
+    assert len(set(budgets)) > K, "budgets do not end the reasoning"

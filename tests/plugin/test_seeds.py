@@ -229,7 +229,7 @@ def test_a_hit_in_the_prefix_cache_changes_nothing(name: str, llm: Any, params: 
     """All but the last token of the prompt are there the second time."""
     if "cramped" in name:
         pytest.skip("needs the prefix cache, and drafts that do not depend on timing")
-    prompt = [*range(100, 100 + 2 * BLOCK), 9 + len(params)]
+    prompt = [9 + len(params), *range(100, 100 + 2 * BLOCK)]
     first, again = (ask(llm, [prompt], [{**SEEDED, **params}]) for _ in range(2))
     assert again == first
 

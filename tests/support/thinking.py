@@ -41,16 +41,17 @@ def _renamed(tokenizer: dict[str, Any], marks: Mapping[str, int]) -> dict[str, A
     return {**tokenizer, "added_tokens": [*tokenizer["added_tokens"], *added]}
 
 
-def marks_that_end(answer: Sequence[int], prompt: Sequence[int], after: int) -> dict[str, int]:
+def marks_that_end(
+    answer: Sequence[int], prompt: Sequence[int], after: int
+) -> dict[str, int] | None:
     """Ids for all marks; `END` is one that `answer` has for the first time after `after` tokens.
 
-    The other ids occur neither in it nor in the prompt.
+    None if it has none. The other ids occur neither in the answer nor in the prompt.
     """
     seen = {*answer, *prompt}
-    end = next(
-        token
-        for at, token in enumerate(answer)
-        if at >= after and token >= MIN_VOCAB_SIZE and token not in (*answer[:at], *prompt)
-    )
     unseen = (token for token in range(MIN_VOCAB_SIZE, 512) if token not in seen)
-    return {END: end, **dict(zip((START, CALL_START, CALL_END), unseen, strict=False))}
+    others = dict(zip((START, CALL_START, CALL_END), unseen, strict=False))
+    for at, token in enumerate(answer):
+        if at >= after and token >= MIN_VOCAB_SIZE and token not in (*answer[:at], *prompt):
+            return {END: token, **others}
+    return None

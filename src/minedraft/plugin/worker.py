@@ -58,7 +58,10 @@ class MineDraftRejectionSampler(RejectionSampler):
                 draft_probs = self.draft_probs_of(metadata, logits.shape[-1])
             return super().forward(metadata, draft_probs, logits, sampling_metadata)
         rows = logits[metadata.bonus_logits_indices]
-        return self.sampler(logits=rows, sampling_metadata=sampling_metadata)
+        # Each row is one after all drafts; as such a thinking budget looks for it.
+        return self.sampler(
+            logits=rows, sampling_metadata=sampling_metadata, predict_bonus_token=True
+        )
 
 
 class MineDraftWorker(Worker):
