@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -289,3 +290,37 @@ def test_drawn_drafts_are_accepted_more_often() -> None:
         for method in ("greedy", "probabilistic")
     }
     assert rates["probabilistic"] > rates["greedy"] + 0.1
+
+
+def test_a_thinking_budget_ends_the_right_request_in_a_step_without_drafts() -> None:
+    from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
+
+    start, end = 1, 2
+    marks = SimpleNamespace(reasoning_start_token_ids=[start], reasoning_end_token_ids=[end])
+    holder = ThinkingBudgetStateHolder(marks, 4, 4, torch.device("cpu"), False)  # type: ignore[arg-type]
+    free, spent = (SimpleNamespace(thinking_token_budget=each) for each in (None, 0))
+    added = [(0, free, [5], []), (1, spent, [start, 5], [])]
+    holder.sync_batch(SimpleNamespace(removed=[], added=added, moved=[]))  # type: ignore[arg-type]
+    metadata = _sampling_metadata(2, 1.0)
+    metadata.thinking_budget_state_holder = holder
+    metadata.spec_token_ids = [[], []]
+    logits = torch.full((2, VOCAB), -1e4)
+    logits[:, 7] = 0.0
+    drafts = torch.zeros((2, 0), dtype=torch.int32)
+    output = _sampler(lambda metadata, vocab_size: None)(_no_drafts(drafts), None, logits, metadata)
+    assert output.sampled_token_ids[:, 0].tolist() == [7, end]
+
+
+def _no_drafts(tokens: torch.Tensor) -> Any:
+    from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+    rows = torch.arange(len(tokens), dtype=torch.int32)
+    return SpecDecodeMetadata(
+        draft_token_ids=tokens.reshape(-1),
+        num_draft_tokens=[0] * len(tokens),
+        cu_num_draft_tokens=torch.zeros(len(tokens), dtype=torch.int32),
+        cu_num_sampled_tokens=rows + 1,
+        target_logits_indices=rows[:0],
+        bonus_logits_indices=rows,
+        logits_indices=rows,
+    )

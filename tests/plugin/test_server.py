@@ -4,75 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines import draft_options
+from servers import BIN, ENGINE_FLAGS, minedraft_flags, running_server
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-
-_BIN = Path(sys.executable).parent
-_ENGINE = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--block-size", "32"]
-_ENGINE += ["--kv-cache-memory-bytes", str(2**28), "--max-num-seqs", "8"]
-_START_S = 180
-
-
-@contextmanager
-def _server(command: list[str], port: int) -> Iterator[str]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen([*command, "--port", str(port)], env=environment)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _await_health(process, url)
-        yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _await_health(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        assert process.poll() is None, f"the server ended with code {process.returncode}"
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    pytest.fail("the server did not come up")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module", params=["minedraft serve", "vllm serve"])
 def url(request: pytest.FixtureRequest, pairs: dict[str, Any]) -> Iterator[str]:
     target, options = str(pairs["high"].target), draft_options(pairs["high"])
     if request.param == "minedraft serve":
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        command = [str(_BIN / "minedraft"), "serve", target, *flags, *_ENGINE]
+        flags = minedraft_flags(options)
+        command = [str(BIN / "minedraft"), "serve", target, *flags, *ENGINE_FLAGS]
     else:
         config = json.dumps({"minedraft": options})
-        command = [str(_BIN / "vllm"), "serve", target, "--additional-config", config, *_ENGINE]
-    with _server(command, _free_port()) as url:
+        command = [str(BIN / "vllm"), "serve", target, "--additional-config", config]
+        command += ENGINE_FLAGS
+    with running_server(command) as url:
         yield url
 
 

@@ -157,6 +157,7 @@ HOOKS = (
     Hook(owner=_CORE, name="request_block_hasher"),
     Hook(owner=_RUNNER, name="requests"),
     Hook(owner=_RUNNER, name="input_batch"),
+    Hook(owner=_RUNNER, name="discard_request_mask"),
     Hook(owner=_RUNNER, name="sampler"),
     Hook(owner=_RUNNER, name="rejection_sampler"),
     Hook(
@@ -166,6 +167,8 @@ HOOKS = (
     ),
     Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="remove_request"),
     Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="req_ids"),
+    Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="num_reqs"),
+    Hook(owner="vllm.v1.worker.gpu_input_batch:InputBatch", name="generators"),
     Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="num_draft_tokens"),
     Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="draft_token_ids"),
     Hook(owner="vllm.v1.spec_decode.metadata:SpecDecodeMetadata", name="bonus_logits_indices"),

@@ -22,6 +22,7 @@ from minedraft.drafter.emulated import sleep_until_ns
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
 from minedraft.plugin.emulated_target import emulate_text
+from minedraft.plugin.partial_prompts import kept_seeds
 from minedraft.transport.messages import Candidates
 
 if TYPE_CHECKING or not current_platform.is_cpu():
@@ -57,7 +58,10 @@ class MineDraftRejectionSampler(RejectionSampler):
                 draft_probs = self.draft_probs_of(metadata, logits.shape[-1])
             return super().forward(metadata, draft_probs, logits, sampling_metadata)
         rows = logits[metadata.bonus_logits_indices]
-        return self.sampler(logits=rows, sampling_metadata=sampling_metadata)
+        # Each row is one after all drafts; as such a thinking budget looks for it.
+        return self.sampler(
+            logits=rows, sampling_metadata=sampling_metadata, predict_bonus_token=True
+        )
 
 
 class MineDraftWorker(Worker):
@@ -111,8 +115,9 @@ class MineDraftWorker(Worker):
         )
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """As vLLM; the pass is not over before its modelled time."""
-        output = super().sample_tokens(grammar_output)
+        """As vLLM, with seeds kept; the pass is not over before its modelled time."""
+        with kept_seeds(self.model_runner):
+            output = super().sample_tokens(grammar_output)
         sleep_until_ns(self._deadline_ns)
         if type(output) is not ModelRunnerOutput:
             return output

@@ -17,6 +17,9 @@ _FAULTS = "tests/plugin/test_faults.py::"
 _SAMPLED = "tests/plugin/test_sampled_drafts.py::"
 _LOSSLESS = "tests/plugin/test_lossless.py::"
 _SERVER = "tests/plugin/test_server.py::"
+_SEEDS = "tests/plugin/test_seeds.py::"
+_REASONING = "tests/plugin/test_features_reasoning.py::"
+_TOOLS = "tests/plugin/test_server_tools.py::"
 
 _EQUALS_PLAIN = _SAMPLING + "test_equals_plain_vllm"
 _ARGUMENTS = _CONFIG + "test_refused_arguments"
@@ -304,21 +307,45 @@ _REQUESTS = (
     ),
     _works(
         "Requests",
-        "`seed`, request alone",
-        _SAMPLING + "test_a_seeded_request_alone_repeats_itself",
-        "not in `wait-free`: how many drafts are here, and so how many random numbers are drawn, "
-        "depends on timing",
+        "`seed`, with drafts",
+        _SEEDS + "test_neighbours_change_nothing_while_all_have_drafts",
+        "the same tokens beside other neighbours and in other modes, as long as k drafts are "
+        "verified in every step; for drawn drafts too, which vLLM 0.32 does not promise",
     ),
     _untested(
         "Requests",
-        "`seed`, with other requests beside it",
-        "tokens may differ: where drafts end, random numbers are drawn otherwise",
+        "`seed`, with drafts that vary in number",
+        "other tokens, of the same distribution: vLLM draws by the step. So in `wait-free`, in "
+        "`two-batch` while others come and go, near `max_model_len`, and when the drafter is late",
+    ),
+    _undrafted(
+        "Requests",
+        "`seed`, and the same tokens whatever happens",
+        _SEEDS + "test_a_seeded_request_without_drafts_is_answered_as_by_vllm",
+        "plain vLLM's tokens, in every mode: for requests that opt out of drafts",
+    ),
+    _works(
+        "Requests",
+        "`seed`, with a prompt in pieces",
+        _SEEDS + "test_a_seeded_request_without_drafts_is_answered_as_by_vllm",
+        "on CPUs vLLM 0.32 alone ends the engine",
     ),
     _undrafted("Requests", "prompt embeddings", _MODELS + "test_prompts_given_as_embeddings"),
     _untested("Requests", "media (images, audio, video)", "meant to run without drafts"),
     _works("Requests", "streamed answers", _SERVER + "test_streaming_clients_at_1_4_and_16"),
-    _untested("Requests", "tool calls, reasoning parsers", "vLLM's front end, not touched"),
-    _untested("Requests", "thinking budget"),
+    _works(
+        "Requests",
+        "tool calls, streamed or not",
+        _TOOLS + "test_equals_vllm_serve",
+        "parser `hermes`, calls forced by `tool_choice`; other parsers are untested",
+    ),
+    _works(
+        "Requests",
+        "reasoning parsers, with structured outputs after the reasoning",
+        _REASONING + "test_equals_plain_vllm",
+        "`deepseek_r1` and `qwen3`; other parsers are untested",
+    ),
+    _works("Requests", "thinking budget", _REASONING + "test_equals_plain_vllm"),
     _untested("Requests", "beam search"),
 )
 
