@@ -97,7 +97,7 @@ def _run(llm: Any, scenario: Scenario) -> list[Answer]:
 
     params: list[Params] = []
     for each in scenario.params:
-        options = {"ignore_eos": False, **each}
+        options = {"ignore_eos": False, "max_tokens": 36, **each}
         if grammar := each.get("structured_outputs"):
             options["structured_outputs"] = StructuredOutputsParams(**grammar)
         params.append(options)
@@ -153,9 +153,8 @@ def test_the_scenarios_are_what_they_say(
     assert [each.token_ids.index(end) for each in answers] == wanted
     after = [each.text.partition(END)[2] for each in answers]
     stopped = [each.finish_reason == "stop" for each in answers]
-    assert sum(stopped) > len(answers) // 2
-    for text, _ in zip(after[0::3], stopped[0::3], strict=True):
-        assert text.lstrip()[:1] == "{"
+    assert sum(stopped) > len(answers) // 4
+    assert all(text.lstrip()[:1] == "{" for text in after[0::3])
     for text, is_whole in zip(after[0::3], stopped[0::3], strict=True):
         assert not is_whole or json.loads(text, strict=False).keys() == {"city", "name"}
     assert set(after[2::3]) <= set(CHOICES)
