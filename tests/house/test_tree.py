@@ -30,6 +30,8 @@ HOSTS = tuple(
     )
 )
 HOST = re.compile(r"(?<![\w-])(?:" + "|".join(map(re.escape, HOSTS)) + r")\b")
+#: What git writes around the two sides of a merge.
+CONFLICT = re.compile(r"^(?:<{7}|>{7}) ")
 #: Other people's text, kept as it came.
 VERBATIM = {".jsonl"}
 
@@ -59,6 +61,10 @@ def test_no_path_of_a_machine(tracked_files: list[Path], root: Path) -> None:
 
 def test_no_registry_or_hub_is_named(tracked_files: list[Path], root: Path) -> None:
     assert not _hits(HOST, tracked_files, root)
+
+
+def test_no_conflict_is_left(tracked_files: list[Path], root: Path) -> None:
+    assert not _hits(CONFLICT, tracked_files, root)
 
 
 def test_no_large_file(tracked_files: list[Path]) -> None:
