@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 ENGINE_FLAGS = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
 ENGINE_FLAGS += ["--block-size", "32", "--kv-cache-memory-bytes", str(2**28)]
 ENGINE_FLAGS += ["--max-num-seqs", "8"]
-_START_S = 180
+_START_S = 600
 
 
 @contextmanager
