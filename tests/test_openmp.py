@@ -15,6 +15,8 @@ from minedraft import openmp
         ("libiomp5.so", "", "{}"),
         ("libiomp5.so", "libother.so", "{}:libother.so"),
         ("libiomp5.so", "/lib/libiomp5.so", None),
+        ("libiomp5.so", "/lib/libtcmalloc.so:/lib/libgomp-1.so", None),
+        ("libiomp5.so", "/lib/libomp.so", None),
         ("lib iomp5.so", "", None),
         ("", "", None),
     ],

@@ -10,12 +10,19 @@ import sys
 from pathlib import Path
 
 _LIBRARY = Path(sys.prefix) / "lib" / "libiomp5.so"
+_IMPLEMENTATIONS = ("libiomp", "libgomp", "libomp")
 
 
 def preload_value() -> str | None:
-    """What LD_PRELOAD should be; None if the library is named there, or is not here."""
+    """What LD_PRELOAD should be; None if an OpenMP library is named there, or ours is not here.
+
+    vLLM names PyTorch's own in the environment of whatever a process starts after its first
+    engine, and refuses to start where two are named
+    (`vllm.utils.ompmultiprocessing.OMPProcessManager`).
+    """
     loaded = os.environ.get("LD_PRELOAD", "")
     unusable = any(mark in str(_LIBRARY) for mark in " :")
-    if "libiomp" in loaded or unusable or not _LIBRARY.exists():
+    is_named = any(each in loaded for each in _IMPLEMENTATIONS)
+    if is_named or unusable or not _LIBRARY.exists():
         return None
     return f"{_LIBRARY}:{loaded}" if loaded else str(_LIBRARY)

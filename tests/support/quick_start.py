@@ -11,7 +11,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -82,9 +82,17 @@ class _ForkedProcess(subprocess.Popen):  # type: ignore[type-arg]
             sys.stdin = os.fdopen(0, closefd=False)
             os.environ.clear()
             os.environ.update(env)
+            _use_threads_of(os.environ)
             os._exit(importlib.import_module(args[-1]).main())
         finally:
             os._exit(1)
+
+
+def _use_threads_of(environment: Mapping[str, str]) -> None:
+    """OpenMP read the number of threads before the fork; two on one core wait for each other."""
+    import torch
+
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
 
 
 @contextmanager

@@ -99,12 +99,14 @@ class MineDraftScheduler(Scheduler):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> Any:
         """Let vLLM take the tokens in, tell the drafter, and ask for the next drafts."""
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
         if scheduler_output.total_num_scheduled_tokens == 0:
-            return outputs
+            return super().update_from_output(scheduler_output, model_runner_output)
         step = self._steps.popleft()
         assert step.output is scheduler_output, "vLLM returns steps in the order of scheduling"
-        step.note_output(model_runner_output, self._committed(step))
+        # vLLM cuts the lists of sampled tokens where a request stops.
+        step.note_output(model_runner_output)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        step.committed = self._committed(step)
         self._last_landed_ns = step.verify_end_ns
         if not step.has_prompts:
             self._last_verify_s = step.verify_s

@@ -62,11 +62,10 @@ class Step:
         verified = (held[each] for each in self.output.scheduled_spec_decode_tokens if each in held)
         self.origins = list(dict.fromkeys(origin for each in verified for origin in each.origins))
 
-    def note_output(self, output: Any, committed: dict[str, list[int]]) -> None:
+    def note_output(self, output: Any) -> None:
         """Note the target's output; its own clock is used if the worker has one."""
         self.verify_start_ns = getattr(output, "start_ns", self.begin_ns)
         self.verify_end_ns = getattr(output, "end_ns", time.monotonic_ns())
-        self.committed = committed
         self.sampled = {
             request_id: len(output.sampled_token_ids[output.req_id_to_index[request_id]])
             for request_id in self.requests
