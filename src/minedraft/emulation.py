@@ -11,9 +11,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from minedraft.clock import CLOCKS, Clock, RealClock, clock_named
 from minedraft.errors import ConfigError
-from minedraft.validation import as_mapping, check_number, refuse_unknown
+from minedraft.validation import as_mapping, check_choice, check_number, refuse_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,10 @@ class LatencyModel:
             + self.per_kv_token_ms * num_kv_tokens
         )
 
+    def pass_ns(self, num_tokens: int, num_requests: int, num_kv_tokens: int) -> int:
+        """The same in whole ns."""
+        return round(self.pass_ms(num_tokens, num_requests, num_kv_tokens) * 1e6)
+
     @classmethod
     def from_mapping(cls, where: str, table: object) -> LatencyModel:
         """Build from a TOML table; ConfigError names the field and what is allowed."""
@@ -58,13 +64,18 @@ class Emulation:
     With `acceptance` the text is emulated too (`minedraft.emulated_text`): entry i is the
     probability that the draft at position i + 1 is right if those before it were; the last
     one holds for all that follow. Without, acceptance is what the two models make it.
+    By a `clock` that is "real", passes sleep until their modelled time is over, and all else
+    takes what it takes; by a "virtual" one nothing sleeps and nothing else takes time, so
+    that a run can be repeated step by step.
     """
 
     target: LatencyModel
     draft: LatencyModel
     acceptance: tuple[float, ...] = ()
+    clock: str = "real"
 
     def __post_init__(self) -> None:
+        check_choice("emulate.clock", self.clock, CLOCKS)
         for at, value in enumerate(self.acceptance):
             check_number(f"emulate.acceptance[{at}]", value, 0.0, 1.0)
 
@@ -74,20 +85,23 @@ class Emulation:
 
     @classmethod
     def from_mapping(cls, table: object, where: str = "emulate") -> Emulation:
-        """Build from a mapping with the tables target and draft, and perhaps acceptance.
+        """Build from a mapping with the tables target and draft, perhaps acceptance and clock.
 
         Raises:
             ConfigError: names the field, the value and what is allowed.
         """
         options = as_mapping(where, table)
-        refuse_unknown(where, options, ("target", "draft", "acceptance"))
+        refuse_unknown(where, options, ("target", "draft", "acceptance", "clock"))
         for role in ("target", "draft"):
             if role not in options:
                 raise ConfigError(f"minedraft: {where} has no table [{role}]; both are needed")
+        clock: Any = options.get("clock", "real")
+        check_choice(f"{where}.clock", clock, CLOCKS)
         return cls(
             target=LatencyModel.from_mapping(f"{where}.target", options["target"]),
             draft=LatencyModel.from_mapping(f"{where}.draft", options["draft"]),
             acceptance=_read_acceptance(where, options.get("acceptance", ())),
+            clock=clock,
         )
 
     @classmethod
@@ -104,6 +118,11 @@ class Emulation:
     def to_mapping(self) -> Mapping[str, object]:
         """The mapping that `from_mapping` takes."""
         return {**asdict(self), "acceptance": list(self.acceptance)}
+
+
+def make_clock(emulation: Emulation | None) -> Clock:
+    """The clock of a process that runs with this emulation, or without any."""
+    return RealClock() if emulation is None else clock_named(emulation.clock)
 
 
 def _read_acceptance(where: str, value: object) -> tuple[float, ...]:

@@ -46,7 +46,12 @@ def _experiment(name: str) -> dict[str, Any]:
 
 def _emulation(name: str, acceptance: tuple[float, ...]) -> Emulation:
     pair = SETTINGS[name].pair
-    return Emulation(target=pair.target.latency, draft=pair.draft.latency, acceptance=acceptance)
+    return Emulation(
+        target=pair.target.latency,
+        draft=pair.draft.latency,
+        acceptance=acceptance,
+        clock="virtual",
+    )
 
 
 @pytest.mark.parametrize("name", SETTINGS)

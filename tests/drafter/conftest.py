@@ -102,8 +102,7 @@ class FakeConnection:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The client's clock."""
     clock = FakeClock()
-    for module in ("client", "link", "wait_free_client"):
-        monkeypatch.setattr(f"minedraft.drafter.{module}.time", clock)
+    monkeypatch.setattr("minedraft.clock.time", clock)
     return clock
 
 

@@ -15,7 +15,7 @@ from minedraft.bench import markdown
 from minedraft.bench.estimates import Estimate, Method, choose_method, estimate, estimate_ratio
 from minedraft.bench.results import Result, ResultsFolder
 from minedraft.bench.spec import MODES, RunSpec
-from minedraft.bench.study import Setting, group_by_setting, varying_fields
+from minedraft.bench.study import Setting, device_label, group_by_setting, varying_fields
 from minedraft.bench.tables import flatten
 from minedraft.errors import ConfigError
 
@@ -106,7 +106,7 @@ def render_comparison(comparison: Comparison, before: str, after: str) -> str:
     rows = [
         [
             *(markdown.plain(each.setting.value(path)) for path in labels),
-            "real" if each.setting.emulate is None else "emulated",
+            device_label(each.setting),
             each.figure,
             markdown.middle(each.before),
             markdown.middle(each.after),

@@ -19,6 +19,7 @@ from minedraft.bench.spec import RunSpec
 from minedraft.bench.study import Setting, Study, load_study
 from minedraft.errors import ConfigError
 
+_VIRTUAL = "virtual clock"
 _CONVENTIONS = (
     "Two ways to compare, side by side. By the paper's, a mode with two batches has as many "
     "requests in each as the baseline has in its one, so twice as many in flight, and the "
@@ -79,6 +80,12 @@ def _state(study: Study, method: Method) -> list[str]:
     lines = [f"{done} of {done + len(study.missing)} runs have a result."]
     if any(each.emulated for each in study.settings):
         lines += ["", "**Emulated**: times of device passes are modelled, all else is real."]
+    if any(each.device.endswith(_VIRTUAL) for each in study.settings):
+        lines += [
+            "",
+            "By a **virtual clock** nothing but device passes takes time: what scheduling, "
+            "transport and sampling cost is not in these figures, and a repeat gives the same.",
+        ]
     if repeats == [1]:
         lines += ["", "Each setting was run once: there are no intervals."]
     elif repeats:

@@ -16,6 +16,14 @@ from minedraft.bench.tables import flatten
 from minedraft.errors import ConfigError
 
 
+def device_label(spec: RunSpec) -> str:
+    """What the times of a run are: real, or modelled; and if so, by which clock."""
+    if spec.emulate is None:
+        return "real"
+    is_virtual = spec.emulate.get("clock") == "virtual"
+    return "emulated, virtual clock" if is_virtual else "emulated"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting (a run without its repeat) and its results by repeat."""
@@ -30,8 +38,8 @@ class Setting:
 
     @property
     def device(self) -> str:
-        """The label that every result carries: emulated or real."""
-        return "emulated" if self.emulated else "real"
+        """The label that every result carries; see `device_label`."""
+        return device_label(self.spec)
 
     def values(self, figure: str) -> dict[int, float]:
         """The figure by repeat, where it is a number."""

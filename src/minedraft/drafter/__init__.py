@@ -25,6 +25,7 @@ from minedraft.drafter.source import (
     PassTimes,
     RequestTerms,
 )
+from minedraft.drafter.virtual import VirtualDrafterLoop, VirtualLine
 from minedraft.drafter.wait_free_client import WaitFreeClient
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "Revival",
     "Row",
     "StartingDrafter",
+    "VirtualDrafterLoop",
+    "VirtualLine",
     "WaitFreeClient",
     "die_with_parent",
     "drafter_command",

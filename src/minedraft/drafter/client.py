@@ -7,10 +7,10 @@ neither plans steps nor knows vLLM.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from minedraft.clock import Clock, RealClock
 from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
@@ -63,9 +63,15 @@ class DrafterClient:
         vocab_size: int | None = None,
         revival: Revival | None = None,
         drafts_ahead: bool = False,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = RealClock() if clock is None else clock
         self._link = DrafterLink(
-            connection, hang_timeout_s=hang_timeout_s, revival=revival, on_loss=self._forget_drafts
+            connection,
+            hang_timeout_s=hang_timeout_s,
+            revival=revival,
+            on_loss=self._forget_drafts,
+            clock=self._clock,
         )
         self._k = k
         self._lead = k + 1 if drafts_ahead else 0
@@ -76,7 +82,7 @@ class DrafterClient:
         self._last_version = 0
         self._last_ticket = 0
         self._sent_at: dict[int, float] = {}
-        self._last_answer = time.monotonic()
+        self._last_answer = self._now_s()
         self._late_since: float | None = None
         self._last_late_ticket = 0
         self._delays_in_a_row = 0
@@ -91,7 +97,7 @@ class DrafterClient:
     @property
     def available(self) -> bool:
         """Whether drafts can be asked for: the drafter is there and answers in time."""
-        return self.is_answering and time.monotonic() >= self._ask_again_at
+        return self.is_answering and self._now_s() >= self._ask_again_at
 
     @property
     def is_answering(self) -> bool:
@@ -157,7 +163,7 @@ class DrafterClient:
     def flush(self) -> None:
         """Send what was collected."""
         for want in self._link.flush():
-            self._sent_at[want.ticket] = time.monotonic()
+            self._sent_at[want.ticket] = self._now_s()
 
     # -- what is known ---------------------------------------------------------------
 
@@ -191,7 +197,7 @@ class DrafterClient:
     def collect(self) -> None:
         """Take in every answer that is here, and a drafter that came back."""
         if not self._link.is_connected and self._link.revive():
-            self._last_answer = time.monotonic()
+            self._last_answer = self._now_s()
             self._delays_in_a_row, self._ask_again_at = 0, 0.0
             self._followed.clear()
         while self._link.is_connected and (answer := self._receive(0.0)) is not None:
@@ -199,9 +205,9 @@ class DrafterClient:
 
     def wait(self, request_ids: Collection[str], timeout_s: float) -> bool:
         """Wait until none of these requests is PENDING; False if `timeout_s` passes first."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._now_s() + timeout_s
         while self._any_pending(request_ids):
-            left = deadline - time.monotonic()
+            left = deadline - self._now_s()
             if left <= 0:
                 break
             answer = self._receive(min(left, _ALIVE_POLL_S))
@@ -212,6 +218,9 @@ class DrafterClient:
     def close(self) -> None:
         """End the drafter, for good."""
         self._link.close()
+
+    def _now_s(self) -> float:
+        return self._clock.now_ns() / 1e9
 
     def _any_pending(self, request_ids: Collection[str]) -> bool:
         return any(self.state(each) is DraftState.PENDING for each in request_ids)
@@ -234,12 +243,12 @@ class DrafterClient:
         return max(self._last_answer, min(self._sent_at.values())) if self._sent_at else None
 
     def _check_delay(self, since: float) -> None:
-        is_late = time.monotonic() - since > self._reply_timeout_s
+        is_late = self._now_s() - since > self._reply_timeout_s
         if not self._link.lose_if_silent(since) and is_late and self._late_since is None:
             self._note_late(since)
 
     def _note_answer(self) -> None:
-        now = self._last_answer = time.monotonic()
+        now = self._last_answer = self._now_s()
         if self._late_since is None:
             self._delays_in_a_row = 0
             return

@@ -5,23 +5,17 @@ Owns the sleeping and the emulated drafts; KV is the inner device's.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
+from minedraft.clock import Clock, RealClock
 from minedraft.drafter.device import DraftDevice, Guess, Row
 from minedraft.drafter.request import DraftedRequest
 from minedraft.emulated_text import CONTEXT, draft_token
 from minedraft.emulation import Emulation
 
 
-def sleep_until_ns(deadline_ns: int) -> None:
-    """Sleep until CLOCK_MONOTONIC reads `deadline_ns`; returns at once if it has passed."""
-    while (left := deadline_ns - time.monotonic_ns()) > 0:
-        time.sleep(left / 1e9)
-
-
 class EmulatedDraftDevice:
-    """Runs the inner device, then sleeps until the modelled time of the pass is over.
+    """Runs the inner device, then sleeps by `clock` until the modelled time of the pass is over.
 
     With an emulated acceptance its guesses take the place of the inner device's.
     `vocab_size` is the target's; `k` is the number of drafts in a row, after which the target
@@ -29,8 +23,15 @@ class EmulatedDraftDevice:
     """
 
     def __init__(
-        self, inner: DraftDevice, emulation: Emulation, *, vocab_size: int, k: int
+        self,
+        inner: DraftDevice,
+        emulation: Emulation,
+        *,
+        vocab_size: int,
+        k: int,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = RealClock() if clock is None else clock
         self._k = k
         self._inner = inner
         self._emulation = emulation
@@ -52,14 +53,14 @@ class EmulatedDraftDevice:
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
         """As the inner device, but not faster than the model."""
-        start_ns = time.monotonic_ns()
+        start_ns = self._clock.now_ns()
         guesses = self._inner.run(rows)
         if self._emulation.acceptance:
             guesses = {row.request.key: self._guess(row) for row in rows if row.is_last}
-        pass_ms = self._emulation.draft.pass_ms(
+        pass_ns = self._emulation.draft.pass_ns(
             sum(row.num_tokens for row in rows), len(rows), sum(row.end for row in rows)
         )
-        sleep_until_ns(start_ns + round(pass_ms * 1e6))
+        self._clock.sleep_until_ns(start_ns + pass_ns)
         return guesses
 
     def _guess(self, row: Row) -> Guess:

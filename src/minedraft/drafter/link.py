@@ -6,10 +6,10 @@ Owns the connection and what is not sent yet; which drafts hold is its client's 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from minedraft.clock import Clock, RealClock
 from minedraft.drafter.process import Connection
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import DraftCounters
@@ -54,13 +54,15 @@ class DrafterLink:
         hang_timeout_s: float,
         revival: Revival | None,
         on_loss: Callable[[], None],
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = RealClock() if clock is None else clock
         self._connection = connection
         self._hang_timeout_s = hang_timeout_s
         self._revival = revival
         self._on_loss = on_loss
         self._outbox = _Outbox()
-        self._last_heard = time.monotonic()
+        self._last_heard = self._now_s()
         self.is_connected = True
         self.counters = DraftCounters()
 
@@ -116,13 +118,13 @@ class DrafterLink:
         try:
             message = self._connection.channel.receive(timeout_s)
             while isinstance(message, Alive):
-                self._last_heard = time.monotonic()
+                self._last_heard = self._now_s()
                 message = self._connection.channel.receive(0.0)
         except ProtocolError as error:
             self.lose(str(error))
             return None
         if message is not None:
-            self._last_heard = time.monotonic()
+            self._last_heard = self._now_s()
         elif not self._connection.is_alive():
             self.lose(f"the process ended with code {self._connection.process.returncode}")
         return message
@@ -130,10 +132,13 @@ class DrafterLink:
     def lose_if_silent(self, since: float) -> bool:
         """Lose it if it said nothing for too long, of which the time before `since` does not
         count."""
-        is_silent = time.monotonic() - max(since, self._last_heard) > self._hang_timeout_s
+        is_silent = self._now_s() - max(since, self._last_heard) > self._hang_timeout_s
         if is_silent:
             self.lose(f"it said nothing for {self._hang_timeout_s:g} s")
         return is_silent
+
+    def _now_s(self) -> float:
+        return self._clock.now_ns() / 1e9
 
     # -- loss and return -------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class DrafterLink:
             return False
         self._connection = connection
         self.is_connected = True
-        self._last_heard = time.monotonic()
+        self._last_heard = self._now_s()
         self.counters.returns += 1
         logger.warning("minedraft: the drafter is back; lost %d times so far", self.counters.losses)
         return True

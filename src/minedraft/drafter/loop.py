@@ -13,7 +13,7 @@ from minedraft.drafter.book import DraftBook
 from minedraft.drafter.device import DraftDevice
 from minedraft.errors import ProtocolError
 from minedraft.transport.channel import Channel
-from minedraft.transport.messages import Alive, Shutdown, ToDrafter, ToScheduler
+from minedraft.transport.messages import Alive, Shutdown, ToDrafter, ToScheduler, Update
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,11 @@ class DrafterLoop:
         while message is not None:
             if isinstance(message, Shutdown):
                 return False
-            self._book.apply(message, self._clock_ns())
+            if isinstance(message, Update):
+                self._book.apply(message, self._clock_ns())
+            else:
+                logger.error("minedraft drafter: %s came, which is not for it", type(message))
+                self._book.has_missed_news = True
             message = self._next_message(0.0)
         return True
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import zmq
 
 from minedraft.errors import DrafterError
-from minedraft.transport.channel import Channel, PrivateEndpoint, scheduler_channel
+from minedraft.transport.channel import Channel, Line, PrivateEndpoint, scheduler_channel
 from minedraft.transport.messages import Alive, Failed, Hello, Shutdown, ToDrafter, ToScheduler
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Connection:
     """A running drafter: the process, the channel to it, and what it said of itself."""
 
     process: subprocess.Popen[bytes]
-    channel: Channel[ToScheduler, ToDrafter]
+    channel: Line
     hello: Hello
 
     def is_alive(self) -> bool:

@@ -7,10 +7,10 @@ steps nor knows vLLM.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from minedraft.clock import Clock, RealClock
 from minedraft.drafter.link import DrafterLink
 from minedraft.drafter.process import Connection
 from minedraft.drafter.request import num_equal
@@ -135,15 +135,21 @@ class WaitFreeClient:
         hang_timeout_s: float,
         vocab_size: int | None = None,
         revival: Revival | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = RealClock() if clock is None else clock
         self._link = DrafterLink(
-            connection, hang_timeout_s=hang_timeout_s, revival=revival, on_loss=self._drop_guesses
+            connection,
+            hang_timeout_s=hang_timeout_s,
+            revival=revival,
+            on_loss=self._drop_guesses,
+            clock=self._clock,
         )
         self._k = k
         self._vocab_size = vocab_size
         self._followed: dict[str, _Followed] = {}
         self._last_version = 0
-        self._busy_since = time.monotonic()
+        self._busy_since = self._clock.now_ns() / 1e9
 
     @property
     def counters(self) -> DraftCounters:
@@ -163,7 +169,7 @@ class WaitFreeClient:
         """See DrafterClient.follow."""
         self.release(request_id)
         if not self._followed:
-            self._busy_since = time.monotonic()
+            self._busy_since = self._clock.now_ns() / 1e9
         self._last_version += 1
         limit = self._k if terms.limit is None else min(terms.limit, self._k)
         followed = self._followed[request_id] = _Followed(

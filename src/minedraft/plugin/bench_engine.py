@@ -6,9 +6,9 @@ the figures mean is minedraft.bench's business.
 
 from __future__ import annotations
 
+import math
 import os
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,10 @@ from minedraft.bench.datasets import BenchPrompt, DatasetSpec, load_dataset
 from minedraft.bench.load import LoadSpec, make_arrivals
 from minedraft.bench.metrics import RequestTimes
 from minedraft.bench.spec import RunSpec
+from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError
+from minedraft.plugin.engine_config import OPTIONS_KEY, emulates
+from minedraft.plugin.runtime import clock_of, engine_in_this_process
 
 OWN_SD = "vllm-sd"
 """The mode in which vLLM drafts by itself, in the target's process and on its device."""
@@ -100,6 +103,9 @@ def _minedraft(spec: RunSpec, trace: Path) -> dict[str, Any]:
 @contextmanager
 def running_engine(arguments: Mapping[str, Any]) -> Iterator[LLM]:
     """An engine for the time of the context; its processes end with it."""
+    options = arguments.get("additional_config", {}).get(OPTIONS_KEY)
+    if options is not None and emulates(MineDraftConfig.from_mapping(options), "virtual"):
+        engine_in_this_process()
     llm = LLM(**arguments)
     try:
         yield llm
@@ -163,7 +169,8 @@ class _Asking:
         self._times: dict[str, RequestTimes] = {}
         self._tokens: dict[str, list[int]] = {}
         self._num_open = 0
-        self._begin_s = time.monotonic()
+        self._clock = clock_of(llm)
+        self._begin_ns = self._clock.now_ns()
 
     def run(self) -> Answered:
         while self._waiting or self._num_open:
@@ -171,14 +178,20 @@ class _Asking:
             if self._num_open:
                 self._receive()
             elif (next_at_s := self._arrivals.next_at_s()) is not None:
-                time.sleep(min(_LONGEST_SLEEP_S, max(0.0, next_at_s - self._now_s())))
+                self._sleep_until(next_at_s)
         return Answered(
             times=[self._times[each] for each in self._order],
             token_ids=[self._tokens[each] for each in self._order],
         )
 
     def _now_s(self) -> float:
-        return time.monotonic() - self._begin_s
+        return (self._clock.now_ns() - self._begin_ns) / 1e9
+
+    def _sleep_until(self, at_s: float) -> None:
+        """Sleep for a while, until `at_s` at most."""
+        ends_s = min(at_s, self._now_s() + _LONGEST_SLEEP_S)
+        # Rounded up: a clock that stops short of an arrival would stand there for ever.
+        self._clock.sleep_until_ns(self._begin_ns + math.ceil(ends_s * 1e9))
 
     def _send(self) -> None:
         for arrival_s in self._arrivals.due(self._now_s(), self._num_open):

@@ -14,11 +14,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from minedraft.clock import Clock, VirtualClock
 from minedraft.config import MineDraftConfig
 from minedraft.drafter.device import DraftDevice
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
 from minedraft.drafter.process import die_with_parent
+from minedraft.drafter.virtual import VirtualDrafterLoop
+from minedraft.emulation import make_clock
 from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
 
@@ -56,20 +59,22 @@ def main() -> int:
     if channel.wait_until_connected(_CONNECT_TIMEOUT_S):
         # From here on no kill can leave a socket file behind.
         PrivateEndpoint.remove_at(settings.address)
+    clock = make_clock(config.emulate)
     try:
-        device = _open_device(settings, config)
+        device = _open_device(settings, config, clock)
     except Exception as error:
         logger.exception("minedraft drafter: start failed")
         channel.send(Failed(token=settings.token, reason=f"{type(error).__name__}: {error}"))
         channel.linger_close()
         return 1
-    _serve(channel, device, settings, sends_confidences=config.tetris_extra_tokens > 0)
+    _serve(channel, device, settings, clock, sends_confidences=config.tetris_extra_tokens > 0)
 
 
 def _serve(
     channel: Channel[ToDrafter, ToScheduler],
     device: DraftDevice,
     settings: DrafterSettings,
+    clock: Clock,
     *,
     sends_confidences: bool,
 ) -> NoReturn:
@@ -85,7 +90,10 @@ def _serve(
             block_size=info.block_size,
         )
     )
-    DrafterLoop(channel, device, sends_confidences=sends_confidences).run()
+    if isinstance(clock, VirtualClock):
+        VirtualDrafterLoop(channel, device, clock, sends_confidences=sends_confidences).run()
+    else:
+        DrafterLoop(channel, device, sends_confidences=sends_confidences).run()
     # Nothing to save: the end of the process frees the device faster than a tidy shutdown.
     os._exit(0)
 
@@ -97,7 +105,7 @@ def _pin(config: MineDraftConfig) -> None:
         os.sched_setaffinity(0, config.drafter.device.cores)
 
 
-def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDevice:
+def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Clock) -> DraftDevice:
     from minedraft.plugin.draft_config import draft_vllm_config
     from minedraft.plugin.draft_model import VllmDraftDevice
 
@@ -114,6 +122,7 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig) -> DraftDev
             config.emulate,
             vocab_size=settings.target_vocab_size,
             k=config.num_draft_tokens,
+            clock=clock,
         )
     return device
 

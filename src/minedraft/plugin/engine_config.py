@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vllm import envs
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
@@ -59,7 +60,11 @@ class MineDraftVllmConfig(VllmConfig):
     @property
     def max_concurrent_batches(self) -> int:
         """How many steps the policy keeps queued on the target."""
-        return make_policy(active_options(self).mode).max_concurrent_batches
+        options = active_options(self)
+        if emulates(options, "virtual"):
+            # Planning takes no virtual time, so that a queue would only plan with old news.
+            return 1
+        return make_policy(options.mode).max_concurrent_batches
 
     def compute_hash(self) -> str:
         """vLLM's key of compiled code; our options change none of it."""
@@ -152,6 +157,11 @@ def _refuse_half_asked(args: EngineArgs) -> None:
         )
 
 
+def emulates(config: MineDraftConfig, clock: str) -> bool:
+    """Whether the engine runs emulated devices by this clock."""
+    return config.emulate is not None and config.emulate.clock == clock
+
+
 def _set_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
     assert isinstance(args.additional_config, dict)
     args.additional_config = {**args.additional_config, OPTIONS_KEY: config.to_mapping()}
@@ -193,6 +203,13 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
         ),
         (args.worker_cls not in ("auto", WORKER), "worker_cls", args.worker_cls, "'auto'"),
         (bool(args.async_scheduling), "async_scheduling", True, "false or not given"),
+        (
+            emulates(config, "virtual") and envs.VLLM_ENABLE_V1_MULTIPROCESSING,
+            "emulate.clock",
+            "virtual",
+            "'real' in an engine process of its own: requests would come by another clock; a "
+            "virtual one with VLLM_ENABLE_V1_MULTIPROCESSING=0",
+        ),
         (
             args.pipeline_parallel_size > 1,
             "pipeline_parallel_size",

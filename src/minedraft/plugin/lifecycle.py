@@ -12,15 +12,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vllm.config import VllmConfig
 
+from minedraft.clock import Clock, VirtualClock
 from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.drafter.client import DrafterClient
 from minedraft.drafter.process import Connection, DrafterLauncher, drafter_command
 from minedraft.drafter.revival import Revival
 from minedraft.drafter.source import DraftSource, NoDrafter
+from minedraft.drafter.virtual import VirtualLine
 from minedraft.drafter.wait_free_client import WaitFreeClient
 from minedraft.plugin.engine_config import MineDraftVllmConfig, replica_options
 from minedraft.policies import Drafting, make_policy
@@ -55,7 +58,7 @@ def drafter_launcher(config: MineDraftConfig, vllm_config: VllmConfig) -> Drafte
     )
 
 
-def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
+def open_draft_source(vllm_config: VllmConfig, clock: Clock) -> DraftSource:
     """The client of the drafter that `begin_drafter` started, once it is ready.
 
     Raises:
@@ -78,41 +81,64 @@ def open_draft_source(vllm_config: VllmConfig) -> DraftSource:
         connection.hello.num_kv_blocks,
         connection.hello.block_size,
     )
-    revival = Revival(launcher, config.drafter.start_timeout_s)
-    vocab_size = vllm_config.model_config.get_vocab_size()
-    return _CLIENTS[make_policy(config.mode).drafting](connection, config, vocab_size, revival)
+    connected = _Connected(
+        connection=connection,
+        config=config,
+        drafter=config.drafter,
+        vocab_size=vllm_config.model_config.get_vocab_size(),
+        revival=Revival(launcher, config.drafter.start_timeout_s),
+        clock=clock,
+    )
+    if isinstance(clock, VirtualClock):
+        connected = _in_virtual_time(connected, clock)
+    return _CLIENTS[make_policy(config.mode).drafting](connected)
 
 
-def _asked(
-    connection: Connection,
-    config: MineDraftConfig,
-    vocab_size: int,
-    revival: Revival,
-    *,
-    drafts_ahead: bool = False,
-) -> DraftSource:
-    assert config.drafter is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connected:
+    """What a client of a drafter is made of."""
+
+    connection: Connection
+    config: MineDraftConfig
+    drafter: DrafterConfig
+    vocab_size: int
+    revival: Revival | None
+    clock: Clock
+
+
+def _in_virtual_time(connected: _Connected, clock: VirtualClock) -> _Connected:
+    """The same, by virtual time; a drafter that is lost stays so: none would know the time."""
+    connection = connected.connection
+    line = VirtualLine(
+        connection.channel,
+        clock,
+        is_alive=connection.is_alive,
+        silence_s=connected.drafter.start_timeout_s,
+    )
+    return replace(connected, connection=replace(connection, channel=line), revival=None)
+
+
+def _asked(connected: _Connected, *, drafts_ahead: bool = False) -> DraftSource:
     return DrafterClient(
-        connection,
-        k=config.num_draft_tokens,
-        reply_timeout_s=config.drafter.reply_timeout_s,
-        hang_timeout_s=_hang_timeout_s(config.drafter),
-        vocab_size=vocab_size,
-        revival=revival,
+        connected.connection,
+        k=connected.config.num_draft_tokens,
+        reply_timeout_s=connected.drafter.reply_timeout_s,
+        hang_timeout_s=_hang_timeout_s(connected.drafter),
+        vocab_size=connected.vocab_size,
+        revival=connected.revival,
         drafts_ahead=drafts_ahead,
+        clock=connected.clock,
     )
 
 
-def _unasked(
-    connection: Connection, config: MineDraftConfig, vocab_size: int, revival: Revival
-) -> DraftSource:
-    assert config.drafter is not None
+def _unasked(connected: _Connected) -> DraftSource:
     return WaitFreeClient(
-        connection,
-        k=config.num_draft_tokens,
-        hang_timeout_s=_hang_timeout_s(config.drafter),
-        vocab_size=vocab_size,
-        revival=revival,
+        connected.connection,
+        k=connected.config.num_draft_tokens,
+        hang_timeout_s=_hang_timeout_s(connected.drafter),
+        vocab_size=connected.vocab_size,
+        revival=connected.revival,
+        clock=connected.clock,
     )
 
 
@@ -120,8 +146,7 @@ def _hang_timeout_s(drafter: DrafterConfig) -> float:
     return max(drafter.hang_timeout_s, drafter.reply_timeout_s)
 
 
-_MakeClient = Callable[[Connection, MineDraftConfig, int, Revival], DraftSource]
-_CLIENTS: dict[Drafting, _MakeClient] = {
+_CLIENTS: dict[Drafting, Callable[[_Connected], DraftSource]] = {
     Drafting.ON_DEMAND: _asked,
     Drafting.AHEAD: partial(_asked, drafts_ahead=True),
     Drafting.UNASKED: _unasked,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,9 +22,9 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.admission import first_lines
-from minedraft.plugin.engine_config import SCHEDULER, active_options
+from minedraft.plugin.engine_config import SCHEDULER, active_options, emulates
 from minedraft.plugin.engine_flags import parse_engine_flags
-from minedraft.plugin.runtime import count_devices, preload_openmp
+from minedraft.plugin.runtime import clock_of, count_devices, engine_in_this_process, preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
 
@@ -64,6 +63,8 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         ConfigError: a flag or the configuration is refused, before anything starts.
     """
     preload_openmp()
+    if emulates(run.config, "virtual"):
+        engine_in_this_process()
     with tempfile.TemporaryDirectory(prefix="minedraft-trace-") as folder:
         trace = run.config.trace or str(Path(folder) / "trace.jsonl")
         run = replace(run, config=replace(run.config, trace=trace))
@@ -71,9 +72,10 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         inputs = _inputs(_create_config(engine).model_config, run)
         llm = start_llm(engine)
         try:
-            begin = time.perf_counter()
+            clock = clock_of(llm)
+            begin_ns = clock.now_ns()
             outputs = llm.generate(inputs, _sampling(run), use_tqdm=True)
-            wall_s = time.perf_counter() - begin
+            wall_s = (clock.now_ns() - begin_ns) / 1e9
             vllm_config = llm.llm_engine.vllm_config
             devices = count_devices(vllm_config, active_options(vllm_config).drafter)
         finally:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
+from minedraft.clock import Clock, RealClock
 from minedraft.config import DrafterConfig
 from minedraft.devices import parse_cores
 from minedraft.openmp import preload_value
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +38,18 @@ def preload_openmp() -> None:
         return
     os.environ["LD_PRELOAD"] = value
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def engine_in_this_process() -> None:
+    """Let vLLM run its engine core here: who asks and who schedules go by one virtual clock."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+
+
+def clock_of(llm: LLM) -> Clock:
+    """The clock of a running engine: its own if it runs in this process, else the machine's."""
+    core = getattr(llm.llm_engine.engine_core, "engine_core", None)
+    clock: Clock = getattr(getattr(core, "scheduler", None), "clock", RealClock())
+    return clock
 
 
 def cpu_kv_cache_default(engine: EngineArgs) -> None:

@@ -10,7 +10,6 @@ still sees it.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,12 +22,14 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from minedraft.batching import Batch
+from minedraft.clock import Clock
 from minedraft.drafter.source import DraftSource, HeldDraft
 from minedraft.plugin.draft_probs import CANDIDATES
 from minedraft.plugin.engine_config import replica_options
 from minedraft.plugin.lifecycle import open_draft_source
 from minedraft.plugin.request_terms import read_terms
 from minedraft.plugin.step import Step
+from minedraft.plugin.stopwatch import make_stopwatch
 from minedraft.plugin.tracing import StepTracer, open_tracer
 from minedraft.policies import DraftState, NonePolicy, Policy, States, StepPlan, make_policy
 from minedraft.selection import make_selection
@@ -63,8 +64,9 @@ class MineDraftScheduler(Scheduler):
         self._last_verify_s = 0.0
         self._last_landed_ns = 0
         self._idle_wait_ns = 0
+        self._stopwatch = make_stopwatch(self._config)
         self._vocab_size = self.vllm_config.model_config.get_vocab_size()
-        self._source: DraftSource = open_draft_source(self.vllm_config)
+        self._source: DraftSource = open_draft_source(self.vllm_config, self.clock)
         self._num_returns = 0
         self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
 
@@ -79,6 +81,11 @@ class MineDraftScheduler(Scheduler):
         """
         if self.num_spec_tokens:
             self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_running_reqs + 1)
+
+    @property
+    def clock(self) -> Clock:
+        """By which this engine's steps and drafts are timed."""
+        return self._stopwatch.clock
 
     # -- vLLM's entry points ---------------------------------------------------------
 
@@ -105,6 +112,7 @@ class MineDraftScheduler(Scheduler):
         assert step.output is scheduler_output, "vLLM returns steps in the order of scheduling"
         # vLLM cuts the lists of sampled tokens where a request stops.
         step.note_output(model_runner_output)
+        self._stopwatch.stop(step, model_runner_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         step.committed = self._committed(step)
         self._last_landed_ns = step.verify_end_ns
@@ -174,13 +182,13 @@ class MineDraftScheduler(Scheduler):
         A step that was queued behind another began when that one ended.
         """
         begin_ns = max(self._steps[0].begin_ns, self._last_landed_ns)
-        return self._last_verify_s - (time.monotonic_ns() - begin_ns) / 1e9
+        return self._last_verify_s - (self.clock.now_ns() - begin_ns) / 1e9
 
     def _wait_for(self, plan: StepPlan, limit_s: float) -> None:
-        begin_ns = time.monotonic_ns()
+        begin_ns = self.clock.now_ns()
         self._source.wait(plan.wait_for, limit_s)
         if not self._steps:
-            self._idle_wait_ns += time.monotonic_ns() - begin_ns
+            self._idle_wait_ns += self.clock.now_ns() - begin_ns
 
     def _select(self) -> StepPlan:
         busy = bool(self._steps)
@@ -243,6 +251,7 @@ class MineDraftScheduler(Scheduler):
         requests = {request_id: self.requests[request_id] for request_id in scheduled}
         self._in_flight.update(requests)
         step = Step.begin(plan, output, requests, self._decoding)
+        self._stopwatch.start(step)
         if self._tracer is not None:
             step.note_drafts(self._held)
         step.wait_ns, self._idle_wait_ns = self._idle_wait_ns, 0

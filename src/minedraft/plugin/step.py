@@ -5,7 +5,6 @@ Owns what must be remembered meanwhile; decisions are the scheduler's.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from minedraft.policies import StepPlan
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """Times are CLOCK_MONOTONIC ns."""
+    """Times are ns by the scheduler's clock, and a Stopwatch sets them."""
 
     plan: StepPlan
     output: SchedulerOutput
@@ -28,7 +27,7 @@ class Step:
     """Tokens of each request when the step was scheduled."""
     decodes: frozenset[str]
     """Requests whose prompt was over."""
-    begin_ns: int
+    begin_ns: int = 0
     origins: list[PassTimes] = field(default_factory=list)
     """The drafter's passes that made the verified drafts."""
     wait_ns: int = 0
@@ -54,7 +53,6 @@ class Step:
             requests=requests,
             lengths={each: request.num_tokens for each, request in requests.items()},
             decodes=frozenset(each for each in requests if each in decoding),
-            begin_ns=time.monotonic_ns(),
         )
 
     def note_drafts(self, held: Mapping[str, HeldDraft]) -> None:
@@ -63,9 +61,7 @@ class Step:
         self.origins = list(dict.fromkeys(origin for each in verified for origin in each.origins))
 
     def note_output(self, output: Any) -> None:
-        """Note the target's output; its own clock is used if the worker has one."""
-        self.verify_start_ns = getattr(output, "start_ns", self.begin_ns)
-        self.verify_end_ns = getattr(output, "end_ns", time.monotonic_ns())
+        """Note how many tokens the target returned for each request."""
         self.sampled = {
             request_id: len(output.sampled_token_ids[output.req_id_to_index[request_id]])
             for request_id in self.requests

@@ -6,7 +6,6 @@ state.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,12 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 
 from minedraft.config import MineDraftConfig
-from minedraft.drafter.emulated import sleep_until_ns
+from minedraft.emulation import make_clock
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
 from minedraft.plugin.emulated_target import emulate_text
 from minedraft.plugin.partial_prompts import kept_seeds
+from minedraft.plugin.stopwatch import target_pass_ns
 from minedraft.transport.messages import Candidates
 
 if TYPE_CHECKING or not current_platform.is_cpu():
@@ -33,7 +33,7 @@ else:
 
 @dataclass(kw_only=True)
 class TimedOutput(ModelRunnerOutput):
-    """vLLM's output of one pass, with when it ran (CLOCK_MONOTONIC ns)."""
+    """vLLM's output of one pass, with when it ran (ns by the worker's clock)."""
 
     start_ns: int
     end_ns: int
@@ -74,6 +74,8 @@ class MineDraftWorker(Worker):
         super().__init__(vllm_config, *args, **kwargs)
         options = vllm_config.additional_config["minedraft"]
         self._emulation = MineDraftConfig.from_mapping(options).emulate
+        # A virtual one is put forward here too, and nobody reads it.
+        self._clock = make_clock(self._emulation)
         self._candidates: Mapping[str, Candidates] = {}
         self._start_ns = 0
         self._deadline_ns = 0
@@ -91,15 +93,10 @@ class MineDraftWorker(Worker):
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         """As vLLM; notes when the pass began."""
-        self._start_ns = self._deadline_ns = time.monotonic_ns()
+        self._start_ns = self._deadline_ns = self._clock.now_ns()
         self._candidates = getattr(scheduler_output, CANDIDATES, {})
         if self._emulation is not None:
-            pass_ms = self._emulation.target.pass_ms(
-                scheduler_output.total_num_scheduled_tokens,
-                len(scheduler_output.num_scheduled_tokens),
-                _num_kv_tokens(scheduler_output),
-            )
-            self._deadline_ns += round(pass_ms * 1e6)
+            self._deadline_ns += target_pass_ns(self._emulation.target, scheduler_output)
         return super().execute_model(scheduler_output)
 
     def _draft_probs(self, metadata: Any, vocab_size: int) -> torch.Tensor | None:
@@ -118,15 +115,8 @@ class MineDraftWorker(Worker):
         """As vLLM, with seeds kept; the pass is not over before its modelled time."""
         with kept_seeds(self.model_runner):
             output = super().sample_tokens(grammar_output)
-        sleep_until_ns(self._deadline_ns)
+        self._clock.sleep_until_ns(self._deadline_ns)
         if type(output) is not ModelRunnerOutput:
             return output
         values = {each.name: getattr(output, each.name) for each in fields(ModelRunnerOutput)}
-        return TimedOutput(**values, start_ns=self._start_ns, end_ns=time.monotonic_ns())
-
-
-def _num_kv_tokens(output: SchedulerOutput) -> int:
-    """Tokens in the KV cache of the requests of a step, after it."""
-    computed = (each.num_computed_tokens for each in output.scheduled_new_reqs)
-    cached = output.scheduled_cached_reqs.num_computed_tokens
-    return int(output.total_num_scheduled_tokens + sum(computed) + sum(cached))
+        return TimedOutput(**values, start_ns=self._start_ns, end_ns=self._clock.now_ns())

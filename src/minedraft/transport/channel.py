@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import zmq
 
@@ -31,6 +31,22 @@ Outgoing = TypeVar("Outgoing", bound=ToDrafter | ToScheduler)
 
 _SEND_TIMEOUT_MS = 10_000
 _FOLDER_PREFIX = "minedraft-"
+
+
+class Line(Protocol):
+    """What a scheduler needs of a connection to its drafter; see Channel."""
+
+    def send(self, message: ToDrafter) -> None:
+        """As Channel.send."""
+        ...
+
+    def receive(self, timeout_s: float = 0.0) -> ToScheduler | None:
+        """As Channel.receive."""
+        ...
+
+    def close(self) -> None:
+        """As Channel.close."""
+        ...
 
 
 class Channel(Generic[Incoming, Outgoing]):

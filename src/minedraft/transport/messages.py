@@ -13,7 +13,7 @@ import msgspec
 
 from minedraft.errors import ProtocolError
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1)]
@@ -125,6 +125,21 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Scheduler to drafter: end."""
 
 
+class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
+    """Scheduler to a drafter of virtual time: an Update, and when it was sent."""
+
+    at_ns: Count
+    update: Update
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True, tag="tick"):
+    """Scheduler to a drafter of virtual time: go on until `until_ns`, or to the first answer
+    after `now_ns`, the scheduler's time; it sends nothing in between."""
+
+    now_ns: Count
+    until_ns: Count
+
+
 class Draft(msgspec.Struct, frozen=True, array_like=True):
     """Draft tokens that continue one request from `committed_len`; empty if there are none."""
 
@@ -162,12 +177,23 @@ class Guesses(msgspec.Struct, frozen=True, kw_only=True, tag="guesses"):
     num_passes: Count = 1
 
 
+class Tock(msgspec.Struct, frozen=True, kw_only=True, tag="tock"):
+    """Drafter to scheduler, once for each Tick: what it sent, and how far all is known.
+
+    The last answer may be of a later time: its pass was running at `until_ns`.
+    """
+
+    until_ns: Count
+    answers: list[tuple[Count, Drafts | Guesses]]
+    """When each was sent, and the answer; oldest first."""
+
+
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """Drafter to scheduler: it works, though it has had no news for a while."""
 
 
-ToDrafter = Update | Shutdown
-ToScheduler = Hello | Failed | Drafts | Guesses | Alive
+ToDrafter = Update | Shutdown | Timed | Tick
+ToScheduler = Hello | Failed | Drafts | Guesses | Alive | Tock
 
 _Message = TypeVar("_Message")
 
