@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minedraft.emulation import Emulation, LatencyModel
+from minedraft.clock import CLOCKS, RealClock, VirtualClock
+from minedraft.emulation import Emulation, LatencyModel, make_clock
 from minedraft.errors import ConfigError
 
 TOML = """
@@ -49,7 +51,12 @@ def test_toml_file(tmp_path: Path) -> None:
 RATES = st.lists(st.floats(0.0, 1.0), max_size=4).map(tuple)
 
 
-@given(st.builds(Emulation, target=MODELS, draft=MODELS, acceptance=RATES))
+EMULATIONS = st.builds(
+    Emulation, target=MODELS, draft=MODELS, acceptance=RATES, clock=st.sampled_from(CLOCKS)
+)
+
+
+@given(EMULATIONS)
 def test_round_trip_through_a_json_mapping(emulation: Emulation) -> None:
     text = json.dumps(emulation.to_mapping())
     assert Emulation.from_mapping(json.loads(text)) == emulation
@@ -130,3 +137,21 @@ def test_the_last_acceptance_holds_for_all_that_follow() -> None:
     latency = LatencyModel(fixed_ms=1.0)
     emulation = Emulation(target=latency, draft=latency, acceptance=(0.9, 0.5))
     assert [emulation.acceptance_at(position) for position in range(4)] == [0.9, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("bad", ["fake", "", None, 1, ["virtual"]], ids=repr)
+def test_another_clock_is_refused(bad: object) -> None:
+    with pytest.raises(ConfigError, match=r"emulate\.clock .*real, virtual"):
+        Emulation.from_mapping({**READ.to_mapping(), "clock": bad})
+
+
+def test_clocks() -> None:
+    assert isinstance(make_clock(None), RealClock)
+    assert isinstance(make_clock(READ), RealClock)
+    clock = make_clock(replace(READ, clock="virtual"))
+    assert isinstance(clock, VirtualClock)
+    begin_ns = clock.now_ns()
+    assert clock.now_ns() == begin_ns > 0, "it stands still"
+    clock.sleep_until_ns(begin_ns + 7)
+    clock.sleep_until_ns(begin_ns + 3)
+    assert clock.now_ns() == begin_ns + 7, "it does not go back"

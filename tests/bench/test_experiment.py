@@ -69,6 +69,9 @@ def test_emulation_is_told_by_its_numbers(tmp_path: Path) -> None:
     table = {"target": {"fixed_ms": 30.0}, "draft": {"fixed_ms": 5.0}}
     assert make_run(emulate=str(file)) == make_run(emulate=table)
     assert make_run(emulate=str(file)).emulate == table
+    virtual = make_run(emulate={**table, "clock": "virtual"})
+    assert virtual.emulate == {**table, "clock": "virtual"}
+    assert virtual.setting != make_run(emulate=table).setting
 
 
 def test_what_a_mode_ignores_is_no_part_of_its_run() -> None:

@@ -89,6 +89,23 @@ def test_two_runs_of_one_workload(pairs: dict[str, Any], prompts: Path, tmp_path
     assert own.steps_sha256 is None
 
 
+def test_a_virtual_clock_repeats_every_step(
+    pairs: dict[str, Any], prompts: Path, tmp_path: Path
+) -> None:
+    """Requests that come at random times, and a drafter that nobody waits for."""
+    emulate = {**EMULATE, "clock": "virtual", "acceptance": [0.6]}
+    load = {"kind": "poisson", "rate_per_s": 20.0}
+    spec = _spec(pairs["high"], prompts, mode="wait-free", emulate=emulate, load=load)
+    first, second = _run(spec, tmp_path), _run(spec, tmp_path)
+    assert first.requests == second.requests
+    assert first.figures == second.figures
+    assert first.tokens_sha256 == second.tokens_sha256
+    assert first.steps_sha256 == second.steps_sha256
+    assert 0.4 < float(first.figures["verification_success_rate"] or 0) < 0.9
+    # No host takes part: a step's time is the model's, 12 ms and 0.1 ms for each token.
+    assert 12.1 <= float(first.figures["verify_ms"] or 0) < 14.0
+
+
 def test_what_a_run_cannot_be_is_said(pairs: dict[str, Any], prompts: Path, tmp_path: Path) -> None:
     from minedraft.plugin.bench_engine import engine_arguments
 

@@ -108,6 +108,20 @@ def test_refused_arguments(engine: dict[str, Any], says: str, pairs: dict[str, A
         args.create_engine_config()
 
 
+VIRTUAL = {"target": {"fixed_ms": 1.0}, "draft": {"fixed_ms": 1.0}, "clock": "virtual"}
+
+
+def test_a_virtual_clock_needs_the_engine_in_the_callers_process(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = _args(pairs, additional_config={"minedraft": _options(pairs, emulate=VIRTUAL)})
+    with pytest.raises(ConfigError, match=r"emulate\.clock = 'virtual'.*MULTIPROCESSING=0"):
+        args.create_engine_config()
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    config = args.create_engine_config()
+    assert config.max_concurrent_batches == 1
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -232,6 +232,8 @@ def read_emulation(value: object) -> dict[str, Any]:
     tables: dict[str, Any] = {
         role: _latency_table(getattr(model, role)) for role in ("target", "draft")
     }
+    if model.clock != "real":
+        tables["clock"] = model.clock
     if model.acceptance:
         tables["acceptance"] = list(model.acceptance)
     return tables

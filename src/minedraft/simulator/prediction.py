@@ -164,7 +164,8 @@ def _key(setting: Setting) -> str:
     }
     if fields["emulate"] is not None:
         # A mode that does not draft has the draft passes and the acceptance of nothing.
-        fields["emulate"] = fields["emulate"]["target"]
+        # A virtual clock knows no overhead.
+        fields["emulate"] = [fields["emulate"]["target"], fields["emulate"].get("clock")]
     return json.dumps(fields, sort_keys=True)
 
 
