@@ -121,6 +121,15 @@ def test_a_wait_that_is_too_short_ends_on_time() -> None:
     assert setup.clock.now_ns() == begin_ns + round((3 * FIXED_MS + 3 * TOKEN_MS) * MS)
 
 
+def test_every_wait_puts_the_clock_forward() -> None:
+    setup = make_setup()
+    begin_ns = setup.clock.now_ns()
+    setup.line.receive(1e-12)
+    assert setup.clock.now_ns() == begin_ns + 1
+    setup.line.receive(0.0)
+    assert setup.clock.now_ns() == begin_ns + 1
+
+
 def test_news_does_not_reach_a_pass_that_runs() -> None:
     setup = make_setup()
     setup.line.send(_asking("a", 1, reported_lead=K))

@@ -9,6 +9,7 @@ Misra, 1979), with the real book, client, messages and models.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -69,7 +70,8 @@ class VirtualLine:
         Raises:
             ProtocolError: the drafter broke the protocol, or is silent.
         """
-        deadline_ns = self._clock.now_ns() + round(timeout_s * 1e9)
+        # Rounded up: who waits for the fraction of a ns that is left would wait for ever.
+        deadline_ns = self._clock.now_ns() + math.ceil(max(0.0, timeout_s) * 1e9)
         has_heard = False
         while True:
             if self._inbox and self._inbox[0][0] <= deadline_ns:
