@@ -119,6 +119,33 @@ def test_both_conventions_side_by_side(tmp_path: Path) -> None:
     ]
 
 
+def test_modes_side_by_side(tmp_path: Path) -> None:
+    """One without results stays empty; plain decoding belongs to every draft length."""
+    figures = [
+        *_speeds("none", [90.0, 110.0]),
+        *_speeds("sequential", [80.0, 100.0]),
+        *_speeds("wait-free", [130.0, 150.0]),
+        *_speeds("sequential", [105.0], num_speculative_tokens=2),
+        *_speeds("none", [70.0], max_num_seqs=16),
+    ]
+    rows = ("num_speculative_tokens",)
+    fill(tmp_path, figures, report=ReportPlan(rows=rows, figures=("output_tokens_per_s",)))
+    lines = _section(_render(tmp_path), "Modes side by side")
+    assert lines[0].startswith("Medians of output_tokens_per_s at equal requests in flight")
+    assert lines[2:] == [
+        "| num_speculative_tokens | max_num_seqs | none | sequential | wait-free |",
+        "| --- | --- | --- | --- | --- |",
+        "| 4 | 8 | 100 | 90* | **140** |",
+        "| 2 | 8 | 100 | **105** | – |",  # noqa: RUF001
+    ]
+
+
+def test_two_modes_need_no_table_of_modes(tmp_path: Path) -> None:
+    figures = [*_speeds("none", [90.0]), *_speeds("wait-free", [130.0])]
+    fill(tmp_path, figures, report=PLAN)
+    assert "Modes side by side" not in _render(tmp_path)
+
+
 def test_one_repeat_is_said_and_emulated_results_are_labelled(tmp_path: Path) -> None:
     figures = [*_speeds("none", [90.0], emulate=EMULATE), *_speeds("pearl", [80.0])]
     fill(tmp_path, figures, report=ReportPlan(figures=("output_tokens_per_s", "nothing")))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from minedraft.bench import markdown
 from minedraft.bench.estimates import Method, choose_method, estimate, estimate_paired_ratio
+from minedraft.bench.modes import modes_table
 from minedraft.bench.plots import draw_figure, have_matplotlib
 from minedraft.bench.run import describe
 from minedraft.bench.spec import RunSpec
@@ -66,6 +67,8 @@ def render(study: Study, method: Method, plots: Mapping[str, str], command: Sequ
     for figure in study.report.figures:
         lines += [f"## {figure}", "", *_figure_table(study, figure, method), ""]
         lines += [f"![{figure}]({plots[figure]})", ""] if figure in plots else []
+    if modes := modes_table(study, method):
+        lines += ["## Modes side by side", "", *modes, ""]
     if conventions := _convention_rows(study, method):
         lines += ["## Both conventions", "", _CONVENTIONS, "", *conventions, ""]
     if outputs := _outputs(study):
