@@ -17,7 +17,7 @@ from minedraft.emulation import Emulation
 class EmulatedDraftDevice:
     """Runs the inner device, then sleeps by `clock` until the modelled time of the pass is over.
 
-    With an emulated acceptance its guesses take the place of the inner device's.
+    With an emulated acceptance it guesses itself, and the inner device keeps the KV blocks.
     `vocab_size` is the target's; `k` is the number of drafts in a row, after which the target
     adds a token, and positions begin anew for guesses made ahead.
     """
@@ -54,14 +54,17 @@ class EmulatedDraftDevice:
     def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
         """As the inner device, but not faster than the model."""
         start_ns = self._clock.now_ns()
-        guesses = self._inner.run(rows)
-        if self._emulation.acceptance:
-            guesses = {row.request.key: self._guess(row) for row in rows if row.is_last}
+        guesses = self._guesses(rows) if self._emulation.acceptance else self._inner.run(rows)
         pass_ns = self._emulation.draft.pass_ns(
             sum(row.num_tokens for row in rows), len(rows), sum(row.end for row in rows)
         )
         self._clock.sleep_until_ns(start_ns + pass_ns)
         return guesses
+
+    def _guesses(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+        """Without the inner device: a model that computes for nothing would take the
+        processor from the engine beside it."""
+        return {row.request.key: self._guess(row) for row in rows if row.is_last}
 
     def _guess(self, row: Row) -> Guess:
         context = row.request.tokens(max(0, row.end - CONTEXT), row.end)
