@@ -137,6 +137,25 @@ def test_modes_side_by_side(tmp_path: Path) -> None:
         "| --- | --- | --- | --- | --- |",
         "| 4 | 8 | 100 | 90* | **140** |",
         "| 2 | 8 | 100 | **105** | – |",  # noqa: RUF001
+        "| – | 16 | **70** | – | – |",  # noqa: RUF001
+    ]
+
+
+def test_modes_that_share_no_setting_have_rows_of_their_own(tmp_path: Path) -> None:
+    figures = [
+        *_speeds("vllm-sd", [130.0], target_cores="0,1"),
+        *_speeds("none", [90.0], target_cores="0,1"),
+        *_speeds("none", [50.0], target_cores="0"),
+        *_speeds("sequential", [60.0], target_cores="0"),
+        *_speeds("vllm-sd", [70.0], target_cores="0"),
+    ]
+    rows = ("target_cores",)
+    fill(tmp_path, figures, report=ReportPlan(rows=rows, figures=("output_tokens_per_s",)))
+    assert _section(_render(tmp_path), "Modes side by side")[2:] == [
+        "| target_cores | vllm-sd | none | sequential |",
+        "| --- | --- | --- | --- |",
+        "| 0 | **70** | 50 | 60 |",
+        "| 0,1 | **130** | 90 | – |",  # noqa: RUF001
     ]
 
 
@@ -152,6 +171,7 @@ def test_one_repeat_is_said_and_emulated_results_are_labelled(tmp_path: Path) ->
     text = _render(tmp_path)
     assert "Each setting was run once: there are no intervals." in text
     assert "**Emulated**: times of device passes are modelled" in text
+    assert "virtual" not in text
     # Settings that differ only in what the plan does not name are told apart all the same.
     assert _section(text, "output_tokens_per_s")[2:4] == [
         "| 30 | none | emulated | 90 | – | 1 |",  # noqa: RUF001
@@ -159,6 +179,15 @@ def test_one_repeat_is_said_and_emulated_results_are_labelled(tmp_path: Path) ->
     ]
     assert _section(text, "nothing") == ["No result has this figure."]
     assert "Both conventions" not in text
+
+
+def test_a_virtual_clock_is_said(tmp_path: Path) -> None:
+    emulate = {**EMULATE, "clock": "virtual"}
+    fill(tmp_path, _speeds("pearl", [80.0], emulate=emulate), report=PLAN)
+    text = _render(tmp_path)
+    assert "**Emulated by a virtual clock**" in text
+    assert "all else is real" not in text
+    assert "| emulated, virtual clock |" in text
 
 
 def test_missing_failed_and_strange_runs_are_told(tmp_path: Path) -> None:

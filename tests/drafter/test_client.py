@@ -318,6 +318,7 @@ LOSSES: dict[str, Any] = {
         token="", pid=1, vocab_size=1, max_model_len=1, num_kv_blocks=1, block_size=1
     ),
     "a failure": Failed(token="", reason="out of memory"),
+    "nobody to ask for the time": DrafterError("minedraft: cannot send to the other end"),
 }
 
 

@@ -140,6 +140,27 @@ def test_news_does_not_reach_a_pass_that_runs() -> None:
     assert [len(each) for each in setup.device.passes[:2]] == [1, 2]
 
 
+@pytest.mark.parametrize("at_ms", [0, 7])
+def test_an_answer_that_needs_no_pass_is_heard_before_time_goes_on(at_ms: int) -> None:
+    """What the scheduler asks in reply begins at once, not when its wait would have ended."""
+    setup = make_setup()
+    setup.line.receive(at_ms / 1e3)
+    begin_ns = setup.clock.now_ns()
+    setup.line.send(
+        Update(
+            adds=[Add("a", 1, [2], limit=0)],
+            wants=[Want(ticket=1, request_ids=["a"], num_tokens=K)],
+        )
+    )
+    assert isinstance(setup.line.receive(0.010), Drafts)
+    assert setup.clock.now_ns() == begin_ns
+    setup.line.send(_asking("b", 2))
+    answer = setup.line.receive(1.0)
+    assert isinstance(answer, Drafts)
+    assert answer.start_ns == begin_ns
+    assert setup.clock.now_ns() == begin_ns + round((3 * FIXED_MS + 3 * TOKEN_MS) * MS)
+
+
 def test_a_dead_drafter_says_nothing() -> None:
     setup = make_setup()
     setup.is_dead = True

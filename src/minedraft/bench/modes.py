@@ -5,7 +5,7 @@ Owns that table of a report; the figures are the study's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from minedraft.bench import markdown
 from minedraft.bench.estimates import Estimate, Method, estimate
@@ -14,7 +14,8 @@ from minedraft.bench.study import Setting, Study
 from minedraft.errors import ConfigError
 
 _PLAIN = "none"
-_REFERENCE = "sequential"
+_RANK = {"vllm-sd": 1, _PLAIN: 2}
+"""The less of a run a mode uses, the later."""
 _FEWEST_MODES = 3
 BELOW_PLAIN = "*"
 
@@ -26,13 +27,10 @@ def modes_table(study: Study, method: Method) -> list[str]:
     if len(modes) < _FEWEST_MODES:
         return []
     labels = [each for each in study.labels if each != "mode"]
-    rows = [
-        [
-            *(markdown.plain(spec.value(each)) for each in labels),
-            *_cells(study, spec, modes, method),
-        ]
-        for spec in _settings_of_drafting(study.settings)
-    ]
+    rows = []
+    for spec, found in _rows(study, modes):
+        told = [markdown.plain(spec.value(each)) for each in labels]
+        rows.append([*told, *_cells(found, study.report.throughput, method)])
     note = (
         f"Medians of {study.report.throughput} at equal requests in flight: the best of a row is "
         f"bold; {BELOW_PLAIN} is below plain decoding."
@@ -40,22 +38,42 @@ def modes_table(study: Study, method: Method) -> list[str]:
     return [note, "", *markdown.table([*labels, *modes], rows)] if rows else []
 
 
-def _settings_of_drafting(settings: Sequence[Setting]) -> list[RunSpec]:
-    """What is told apart by more than the mode, each as a run that drafts."""
-    found: dict[str, RunSpec] = {}
-    for each in settings:
-        if each.spec.ignores("draft_device"):
+def _rows(study: Study, modes: Sequence[str]) -> Iterator[tuple[RunSpec, list[Setting | None]]]:
+    """For each row a run that it stands for, and its setting in each mode.
+
+    Rows of modes that use more of a run's fields come first; one of plain decoding or vLLM's
+    own drafting is left for what no row has yet.
+    """
+    shown: set[str] = set()
+    for setting in sorted(study.settings, key=lambda each: _RANK.get(each.spec.mode, 0)):
+        if setting.spec.setting in shown:
             continue
-        spec = each.spec.in_mode(_REFERENCE)
-        found.setdefault(spec.setting, spec)
-    return list(found.values())
+        found = [_in_mode(study, setting, mode) for mode in modes]
+        shown |= {each.spec.setting for each in found if each is not None}
+        yield setting.spec, found
 
 
-def _cells(study: Study, spec: RunSpec, modes: Sequence[str], method: Method) -> list[str]:
-    found = {mode: _median(study, spec, mode, method) for mode in modes}
-    values = [each.middle for each in found.values() if each is not None]
-    plain = found.get(_PLAIN)
-    return [_cell(each, max(values, default=0.0), plain) for each in found.values()]
+def _in_mode(study: Study, setting: Setting, mode: str) -> Setting | None:
+    if setting.spec.mode == mode:
+        return setting
+    try:
+        return study.find(setting.spec.in_mode(mode))
+    except ConfigError:
+        # Plain decoding has no draft model for a mode that drafts.
+        return None
+
+
+def _cells(found: Sequence[Setting | None], figure: str, method: Method) -> list[str]:
+    values = {
+        each.spec.mode: estimate(list(each.values(figure).values()), method)
+        for each in found
+        if each is not None
+    }
+    best = max((each.middle for each in values.values() if each is not None), default=0.0)
+    return [
+        _cell(None if each is None else values[each.spec.mode], best, values.get(_PLAIN))
+        for each in found
+    ]
 
 
 def _cell(found: Estimate | None, best: float, plain: Estimate | None) -> str:
@@ -65,13 +83,3 @@ def _cell(found: Estimate | None, best: float, plain: Estimate | None) -> str:
     if found.middle == best:
         return f"**{text}**"
     return text + BELOW_PLAIN * (plain is not None and found.middle < plain.middle)
-
-
-def _median(study: Study, spec: RunSpec, mode: str, method: Method) -> Estimate | None:
-    try:
-        setting = study.find(spec.in_mode(mode))
-    except ConfigError:
-        return None
-    if setting is None:
-        return None
-    return estimate(list(setting.values(study.report.throughput).values()), method)

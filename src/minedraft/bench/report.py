@@ -81,13 +81,14 @@ def _state(study: Study, method: Method) -> list[str]:
     done = sum(len(each.by_repeat) for each in study.settings)
     repeats = sorted({len(each.by_repeat) for each in study.settings})
     lines = [f"{done} of {done + len(study.missing)} runs have a result."]
-    if any(each.emulated for each in study.settings):
+    if any(each.emulated and not each.device.endswith(_VIRTUAL) for each in study.settings):
         lines += ["", "**Emulated**: times of device passes are modelled, all else is real."]
     if any(each.device.endswith(_VIRTUAL) for each in study.settings):
         lines += [
             "",
-            "By a **virtual clock** nothing but device passes takes time: what scheduling, "
-            "transport and sampling cost is not in these figures, and a repeat gives the same.",
+            "**Emulated by a virtual clock**: times of device passes are modelled, and nothing "
+            "else takes any: what scheduling, transport and sampling cost is not in these "
+            "figures, and a repeat gives the same.",
         ]
     if repeats == [1]:
         lines += ["", "Each setting was run once: there are no intervals."]

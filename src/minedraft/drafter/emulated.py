@@ -15,9 +15,10 @@ from minedraft.emulation import Emulation
 
 
 class EmulatedDraftDevice:
-    """Runs the inner device, then sleeps by `clock` until the modelled time of the pass is over.
+    """Sleeps by `clock` until the modelled time of a pass is over; the inner device runs it.
 
-    With an emulated acceptance it guesses itself, and the inner device keeps the KV blocks.
+    With an emulated acceptance no model runs: it guesses itself, and the inner device only
+    keeps the KV blocks.
     `vocab_size` is the target's; `k` is the number of drafts in a row, after which the target
     adds a token, and positions begin anew for guesses made ahead.
     """
@@ -52,7 +53,7 @@ class EmulatedDraftDevice:
         return self._inner.reserve(request, num_tokens, chunk)
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
-        """As the inner device, but not faster than the model."""
+        """The guesses of a pass, once its modelled time is over."""
         start_ns = self._clock.now_ns()
         guesses = self._guesses(rows) if self._emulation.acceptance else self._inner.run(rows)
         pass_ns = self._emulation.draft.pass_ns(

@@ -120,7 +120,7 @@ class DrafterLink:
             while isinstance(message, Alive):
                 self._last_heard = self._now_s()
                 message = self._connection.channel.receive(0.0)
-        except ProtocolError as error:
+        except (DrafterError, ProtocolError) as error:
             self.lose(str(error))
             return None
         if message is not None:

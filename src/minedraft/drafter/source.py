@@ -25,7 +25,7 @@ PLAIN_TERMS = RequestTerms()
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """When the drafter made some guesses: `num_passes` passes, CLOCK_MONOTONIC ns."""
+    """When the drafter made some guesses: `num_passes` passes, ns by the drafter's clock."""
 
     start_ns: int
     end_ns: int

@@ -54,20 +54,19 @@ class VirtualLine:
         self._is_alive = is_alive
         self._silence_s = silence_s
         self._known_until_ns = clock.now_ns()
-        self._has_news = True
         self._inbox: deque[tuple[int, Drafts | Guesses]] = deque()
 
     def send(self, message: ToDrafter) -> None:
         """As Channel.send; an Update is sent at the clock's time."""
         if isinstance(message, Update):
             message = Timed(at_ns=self._clock.now_ns(), update=message)
-            self._has_news = True
         self._line.send(message)
 
     def receive(self, timeout_s: float = 0.0) -> ToScheduler | None:
         """As Channel.receive, with virtual seconds; Alive where the drafter said nothing else.
 
         Raises:
+            DrafterError: there is no drafter any more.
             ProtocolError: the drafter broke the protocol, or is silent.
         """
         # Rounded up: who waits for the fraction of a ns that is left would wait for ever.
@@ -78,7 +77,7 @@ class VirtualLine:
                 at_ns, answer = self._inbox.popleft()
                 self._clock.sleep_until_ns(at_ns)
                 return answer
-            if self._known_until_ns >= deadline_ns and not self._has_news:
+            if self._known_until_ns >= deadline_ns:
                 self._clock.sleep_until_ns(deadline_ns)
                 return Alive() if has_heard else None
             tock = self._tick(deadline_ns)
@@ -95,7 +94,6 @@ class VirtualLine:
     def _tick(self, until_ns: int) -> Tock | None:
         """None if the drafter is dead."""
         self._line.send(Tick(now_ns=self._clock.now_ns(), until_ns=until_ns))
-        self._has_news = False
         give_up_s = time.monotonic() + self._silence_s
         while self._is_alive():
             message = self._line.receive(_POLL_S)
@@ -145,9 +143,9 @@ class VirtualDrafterLoop:
         while self._clock.now_ns() < horizon_ns:
             self._take_mail()
             self._run_pass(horizon_ns)
-            # What the scheduler hears, it may answer.
-            late_ns = [at_ns for at_ns, _ in self._sent if at_ns > tick.now_ns]
-            horizon_ns = min([horizon_ns, *late_ns])
+            # What the scheduler hears, it may answer at once.
+            heard_ns = [max(at_ns, tick.now_ns) for at_ns, _ in self._sent]
+            horizon_ns = min([horizon_ns, *heard_ns])
         answers, self._sent = self._sent, []
         return Tock(until_ns=horizon_ns, answers=answers)
 

@@ -26,7 +26,7 @@ from minedraft.bench.metrics import RequestTimes
 from minedraft.bench.spec import RunSpec
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError
-from minedraft.plugin.engine_config import OPTIONS_KEY, emulates
+from minedraft.plugin.engine_config import OPTIONS_KEY, has_virtual_clock
 from minedraft.plugin.runtime import clock_of, engine_in_this_process
 
 OWN_SD = "vllm-sd"
@@ -104,7 +104,7 @@ def _minedraft(spec: RunSpec, trace: Path) -> dict[str, Any]:
 def running_engine(arguments: Mapping[str, Any]) -> Iterator[LLM]:
     """An engine for the time of the context; its processes end with it."""
     options = arguments.get("additional_config", {}).get(OPTIONS_KEY)
-    if options is not None and emulates(MineDraftConfig.from_mapping(options), "virtual"):
+    if options is not None and has_virtual_clock(MineDraftConfig.from_mapping(options)):
         engine_in_this_process()
     llm = LLM(**arguments)
     try:

@@ -61,7 +61,7 @@ class MineDraftVllmConfig(VllmConfig):
     def max_concurrent_batches(self) -> int:
         """How many steps the policy keeps queued on the target."""
         options = active_options(self)
-        if emulates(options, "virtual"):
+        if has_virtual_clock(options):
             # Planning takes no virtual time, so that a queue would only plan with old news.
             return 1
         return make_policy(options.mode).max_concurrent_batches
@@ -157,9 +157,9 @@ def _refuse_half_asked(args: EngineArgs) -> None:
         )
 
 
-def emulates(config: MineDraftConfig, clock: str) -> bool:
-    """Whether the engine runs emulated devices by this clock."""
-    return config.emulate is not None and config.emulate.clock == clock
+def has_virtual_clock(config: MineDraftConfig) -> bool:
+    """Whether the engine runs emulated devices by a virtual clock."""
+    return config.emulate is not None and config.emulate.clock == "virtual"
 
 
 def _set_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
@@ -204,7 +204,7 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
         (args.worker_cls not in ("auto", WORKER), "worker_cls", args.worker_cls, "'auto'"),
         (bool(args.async_scheduling), "async_scheduling", True, "false or not given"),
         (
-            emulates(config, "virtual") and envs.VLLM_ENABLE_V1_MULTIPROCESSING,
+            has_virtual_clock(config) and envs.VLLM_ENABLE_V1_MULTIPROCESSING,
             "emulate.clock",
             "virtual",
             "'real' in an engine process of its own: requests would come by another clock; a "

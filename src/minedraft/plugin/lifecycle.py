@@ -113,7 +113,7 @@ def _in_virtual_time(connected: _Connected, clock: VirtualClock) -> _Connected:
         connection.channel,
         clock,
         is_alive=connection.is_alive,
-        silence_s=connected.drafter.start_timeout_s,
+        silence_s=_hang_timeout_s(connected.drafter),
     )
     return replace(connected, connection=replace(connection, channel=line), revival=None)
 

@@ -22,7 +22,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.admission import first_lines
-from minedraft.plugin.engine_config import SCHEDULER, active_options, emulates
+from minedraft.plugin.engine_config import SCHEDULER, active_options, has_virtual_clock
 from minedraft.plugin.engine_flags import parse_engine_flags
 from minedraft.plugin.runtime import clock_of, count_devices, engine_in_this_process, preload_openmp
 from minedraft.prompts import Prompt
@@ -63,7 +63,7 @@ def run_offline(run: OfflineRun) -> OfflineResult:
         ConfigError: a flag or the configuration is refused, before anything starts.
     """
     preload_openmp()
-    if emulates(run.config, "virtual"):
+    if has_virtual_clock(run.config):
         engine_in_this_process()
     with tempfile.TemporaryDirectory(prefix="minedraft-trace-") as folder:
         trace = run.config.trace or str(Path(folder) / "trace.jsonl")

@@ -64,8 +64,9 @@ class Step:
         """Note how many tokens the target returned for each request."""
         self.sampled = {
             request_id: len(output.sampled_token_ids[output.req_id_to_index[request_id]])
-            for request_id in self.requests
-            if output.sampled_token_ids
+            for request_id, request in self.requests.items()
+            # Of one that was aborted meanwhile, vLLM counts nothing.
+            if output.sampled_token_ids and not request.is_finished()
         }
 
     @property

@@ -5,6 +5,7 @@ Owns the times of steps; where they are written is the trace's business.
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any, Protocol
 
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -12,6 +13,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from minedraft.clock import Clock, VirtualClock
 from minedraft.config import MineDraftConfig
 from minedraft.emulation import LatencyModel, make_clock
+from minedraft.errors import ConfigError
 from minedraft.plugin.step import Step
 
 
@@ -67,11 +69,24 @@ class ModelledStopwatch:
 
 
 def make_stopwatch(config: MineDraftConfig) -> Stopwatch:
-    """The stopwatch of an engine's scheduler."""
+    """The stopwatch of an engine's scheduler.
+
+    Raises:
+        ConfigError: a virtual clock in an engine process of its own.
+    """
     clock = make_clock(config.emulate)
     if config.emulate is not None and isinstance(clock, VirtualClock):
+        _refuse_process_of_its_own()
         return ModelledStopwatch(clock, config.emulate.target)
     return WorkerStopwatch(clock)
+
+
+def _refuse_process_of_its_own() -> None:
+    # vLLM's asynchronous front end runs its core there whatever the environment says.
+    if multiprocessing.parent_process() is not None:
+        raise ConfigError.bad_value(
+            "emulate.clock", "virtual", "'real' in a server: its requests come by another clock"
+        )
 
 
 def target_pass_ns(model: LatencyModel, output: SchedulerOutput) -> int:

@@ -32,6 +32,8 @@ class EngineLimits:
     """From a step's output to the start of the next one, where none is queued."""
     max_num_batched_tokens: int
     max_num_seqs: int
+    max_queued_steps: int | None = None
+    """None: as many as the mode keeps."""
 
 
 Row = tuple[SimRequest, int, bool, int, Draft | None]
@@ -139,7 +141,10 @@ class SimEngine:
 
     def _go_on(self) -> None:
         """Queue as many steps on the target as the policy allows."""
-        while len(self._steps) < self._acting.max_concurrent_batches and self._schedule():
+        most = self._acting.max_concurrent_batches
+        if self._limits.max_queued_steps is not None:
+            most = min(most, self._limits.max_queued_steps)
+        while len(self._steps) < most and self._schedule():
             pass
 
     def _schedule(self) -> bool:

@@ -183,6 +183,7 @@ def _engine_limits(group: EngineGroup) -> EngineLimits:
         overhead_ms=group.overhead_ms,
         max_num_batched_tokens=group.max_num_batched_tokens,
         max_num_seqs=group.max_num_seqs,
+        max_queued_steps=group.max_queued_steps,
     )
 
 

@@ -49,6 +49,8 @@ class EngineGroup:
     count: int = 1
     overhead_ms: float = 0.0
     """From a step's output to the start of the next one, where none is queued."""
+    max_queued_steps: int | None = None
+    """On the target, at most; None: as many as the mode keeps. 1: by a virtual clock."""
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     num_kv_blocks: int | None = None
@@ -59,6 +61,7 @@ class EngineGroup:
         _check_takes_time("engines.target", self.target)
         check_int("engines.count", self.count, 1, _MAX_DEVICES)
         check_number("engines.overhead_ms", self.overhead_ms, 0.0, 60_000.0)
+        check_int("engines.max_queued_steps", self.max_queued_steps, 1, 2, optional=True)
         check_int("engines.max_num_seqs", self.max_num_seqs, 1, 1_000_000)
         check_int("engines.max_num_batched_tokens", self.max_num_batched_tokens, 1, _MAX_COUNT)
         check_int("engines.num_kv_blocks", self.num_kv_blocks, 1, optional=True)

@@ -1,8 +1,8 @@
 """The trace format: one JSON line for the header, then one per step.
 
 Owns the field names and their meaning; it neither writes nor reads files.
-All times are nanoseconds of ``CLOCK_MONOTONIC``, which Linux shares between the
-processes of one machine, so that drafter and verifier times can be compared.
+All times are nanoseconds of ``CLOCK_MONOTONIC``, which Linux shares between the processes of
+one machine, or of an emulation's virtual clock: drafter and verifier times can be compared.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag="timed"):
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, tag="tick"):
     """Scheduler to a drafter of virtual time: go on until `until_ns`, or to the first answer
-    after `now_ns`, the scheduler's time; it sends nothing in between."""
+    at or after `now_ns`, the scheduler's time; it sends nothing in between."""
 
     now_ns: Count
     until_ns: Count
@@ -155,7 +155,7 @@ class Draft(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
-    """Drafter to scheduler: the answer to one Want. Times are CLOCK_MONOTONIC ns."""
+    """Drafter to scheduler: the answer to one Want. Times are ns by its clock."""
 
     ticket: Count
     drafts: list[Draft]
@@ -167,7 +167,7 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True, tag="drafts"):
 class Guesses(msgspec.Struct, frozen=True, kw_only=True, tag="guesses"):
     """Drafter to scheduler after a pass: all that it guesses for requests with a reported lead.
 
-    Times are CLOCK_MONOTONIC ns. A Draft here is as long as the lead at most, and may
+    Times are ns by the drafter's clock. A Draft here is as long as the lead at most, and may
     continue from a length that the scheduler has left behind.
     """
 
