@@ -101,7 +101,8 @@ def test_a_virtual_clock_repeats_every_step(
     assert first.figures == second.figures
     assert first.tokens_sha256 == second.tokens_sha256
     assert first.steps_sha256 == second.steps_sha256
-    assert 0.4 < float(first.figures["verification_success_rate"] or 0) < 0.9
+    # (0.6 + 0.36 + 0.22 + 0.13) / 4, and few drafts.
+    assert 0.25 < float(first.figures["verification_success_rate"] or 0) < 0.45
     # No host takes part: a step's time is the model's, 12 ms and 0.1 ms for each token.
     assert 12.1 <= float(first.figures["verify_ms"] or 0) < 14.0
 
