@@ -20,7 +20,6 @@ from minedraft.bench.spec import RunSpec
 from minedraft.bench.study import Setting, Study, load_study
 from minedraft.errors import ConfigError
 
-_VIRTUAL = "virtual clock"
 _CONVENTIONS = (
     "Two ways to compare, side by side. By the paper's, a mode with two batches has as many "
     "requests in each as the baseline has in its one, so twice as many in flight, and the "
@@ -81,9 +80,9 @@ def _state(study: Study, method: Method) -> list[str]:
     done = sum(len(each.by_repeat) for each in study.settings)
     repeats = sorted({len(each.by_repeat) for each in study.settings})
     lines = [f"{done} of {done + len(study.missing)} runs have a result."]
-    if any(each.emulated and not each.device.endswith(_VIRTUAL) for each in study.settings):
+    if any(each.emulated and not each.spec.has_virtual_clock for each in study.settings):
         lines += ["", "**Emulated**: times of device passes are modelled, all else is real."]
-    if any(each.device.endswith(_VIRTUAL) for each in study.settings):
+    if any(each.spec.has_virtual_clock for each in study.settings):
         lines += [
             "",
             "**Emulated by a virtual clock**: times of device passes are modelled, and nothing "

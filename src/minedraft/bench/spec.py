@@ -191,6 +191,11 @@ class RunSpec:
         """The field with that dotted name; None if it is not there or the mode ignores it."""
         return None if self.ignores(path) else look_up(self.to_full_mapping(), path)
 
+    @property
+    def has_virtual_clock(self) -> bool:
+        """Whether its devices are emulated by a virtual clock."""
+        return self.emulate is not None and self.emulate.get("clock") == "virtual"
+
     def in_mode(self, mode: str, *, max_num_seqs: int | None = None) -> Self:
         """The same run in another mode, with as many or with `max_num_seqs` in flight.
 

@@ -20,8 +20,7 @@ def device_label(spec: RunSpec) -> str:
     """What the times of a run are: real, or modelled; and if so, by which clock."""
     if spec.emulate is None:
         return "real"
-    is_virtual = spec.emulate.get("clock") == "virtual"
-    return "emulated, virtual clock" if is_virtual else "emulated"
+    return "emulated, virtual clock" if spec.has_virtual_clock else "emulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ class Prediction:
     @property
     def is_fitted(self) -> bool:
         """Whether the constant comes from this very setting."""
-        return self.setting.spec.mode == _PLAIN and not _is_virtual(self.setting)
+        return self.setting.spec.mode == _PLAIN and not self.setting.spec.has_virtual_clock
 
     @property
     def is_fit_at_its_bound(self) -> bool:
@@ -178,7 +178,7 @@ def _group(settings: Sequence[Setting], models: PassModels) -> Group:
             f"of a step on; allowed: an experiment whose modes (of {', '.join(BENCH_MODES)}) "
             f"hold {_PLAIN!r}"
         )
-    overhead_ms = 0.0 if _is_virtual(plain) else _fit_overhead_ms(plain, models)
+    overhead_ms = 0.0 if plain.spec.has_virtual_clock else _fit_overhead_ms(plain, models)
     return Group(
         tuple(
             Prediction(
@@ -239,7 +239,7 @@ def scenario_of(setting: Setting, models: PassModels, overhead_ms: float) -> Sce
             EngineGroup(
                 target=target,
                 overhead_ms=overhead_ms,
-                max_queued_steps=1 if _is_virtual(setting) else None,
+                max_queued_steps=1 if spec.has_virtual_clock else None,
                 max_num_seqs=spec.max_num_seqs,
                 max_num_batched_tokens=_batched_tokens(setting),
             ),
@@ -250,11 +250,6 @@ def scenario_of(setting: Setting, models: PassModels, overhead_ms: float) -> Sce
         link=models.link,
         seed=spec.seed,
     )
-
-
-def _is_virtual(setting: Setting) -> bool:
-    """Whether the run went by a virtual clock: without overhead, and one step at a time."""
-    return setting.spec.emulate is not None and setting.spec.emulate.get("clock") == "virtual"
 
 
 def _batched_tokens(setting: Setting) -> int:
