@@ -133,6 +133,11 @@ class MineDraftConfig:
         """Drafts asked for each request: k, and what TETRIS chooses from beyond it."""
         return self.num_speculative_tokens + self.tetris_extra_tokens
 
+    @property
+    def running_drafter(self) -> DrafterConfig | None:
+        """The drafter that an engine starts: none in mode none, even if one is named."""
+        return None if self.mode == "none" else self.drafter
+
     def _check_tetris(self) -> None:
         for name in ("tetris_capacity", "tetris_min_requests"):
             value = getattr(self, name)

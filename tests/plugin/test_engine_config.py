@@ -12,7 +12,6 @@ import pytest
 
 import minedraft
 from minedraft import ConfigError
-from minedraft.config import MineDraftConfig
 
 pytestmark = pytest.mark.vllm
 
@@ -164,16 +163,6 @@ def test_an_engine_that_the_plugin_did_not_configure_is_refused(pairs: dict[str,
         active_options(_args(pairs).create_engine_config())
 
 
-def test_cores_are_shared_out(pairs: dict[str, Any]) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("needs two cores")
-    args = _args(pairs, additional_config={"minedraft": _options(pairs)})
-    options = args.create_engine_config().additional_config["minedraft"]
-    assert options["draft_device"] == f"cpu:{cores[-1]}"
-    assert os.environ["VLLM_CPU_OMP_THREADS_BIND"] == ",".join(map(str, cores[:-1]))
-
-
 def test_register_twice_wraps_once() -> None:
     from vllm.engine.arg_utils import EngineArgs
 
@@ -215,52 +204,6 @@ def test_the_device_is_quoted_as_given(pairs: dict[str, Any]) -> None:
     options = _options(pairs, draft_device="cpu:97")
     with pytest.raises(ConfigError, match="draft_device = 'cpu:97'"):
         _args(pairs, additional_config={"minedraft": options}).create_engine_config()
-
-
-@pytest.mark.parametrize(
-    ("cores", "workers", "expected"),
-    [
-        ((0,), 1, "0"),
-        ((0, 2, 3), 1, "0,2,3"),
-        ((0, 1, 2, 3), 2, "0,1|2,3"),
-        ((0, 1, 2), 2, "0|1,2"),
-        ((5,), 2, "5|5"),
-    ],
-)
-def test_every_worker_of_the_target_gets_cores(
-    cores: tuple[int, ...], workers: int, expected: str
-) -> None:
-    from minedraft.plugin.engine_config import _binding
-
-    assert _binding(MineDraftConfig(mode="none"), cores, workers) == expected
-
-
-def test_groups_of_cores_that_the_user_made_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minedraft.plugin.engine_config import _binding
-
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0,2|1,3")
-    config = MineDraftConfig(mode="none")
-    assert _binding(config, (0, 1, 2, 3), 2) == "0,2|1,3"
-    assert _binding(config, (0, 1, 2, 3), 4) == "0|1|2|3"
-
-
-@pytest.mark.parametrize(
-    ("num_cores", "target", "num_drafters", "expected"),
-    [
-        (8, None, 1, (7,)),
-        (8, None, 4, (4, 5, 6, 7)),
-        (8, None, 6, (4, 5, 6, 7)),
-        (2, None, 2, (1,)),
-        (8, (0, 1), 6, (2, 3, 4, 5, 6, 7)),
-        (2, (0, 1), 1, (0, 1)),
-    ],
-)
-def test_every_drafter_gets_a_core_as_far_as_they_go(
-    num_cores: int, target: tuple[int, ...] | None, num_drafters: int, expected: tuple[int, ...]
-) -> None:
-    from minedraft.plugin.engine_config import _free_cores
-
-    assert _free_cores(list(range(num_cores)), target, num_drafters) == expected
 
 
 @pytest.mark.parametrize("eager", [True, False])

@@ -29,7 +29,8 @@ from minedraft.plugin.bench_engine import (
     running_engine,
 )
 from minedraft.plugin.engine_config import MineDraftVllmConfig, active_options
-from minedraft.plugin.runtime import count_devices, preload_openmp
+from minedraft.plugin.placement import count_devices
+from minedraft.plugin.runtime import preload_openmp
 from minedraft.theory import acceptance_of
 from minedraft.trace import StepRecord, read_trace, summarize
 
@@ -124,7 +125,9 @@ def _own_acceptance(counters: dict[str, float]) -> dict[str, float]:
 def _devices(llm: Any) -> dict[str, int]:
     vllm_config = llm.llm_engine.vllm_config
     is_ours = isinstance(vllm_config, MineDraftVllmConfig)
-    return count_devices(vllm_config, active_options(vllm_config).drafter if is_ours else None)
+    return count_devices(
+        vllm_config, active_options(vllm_config).running_drafter if is_ours else None
+    )
 
 
 def flatten(values: dict[str, Any]) -> dict[str, float | str | None]:

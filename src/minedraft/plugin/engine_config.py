@@ -18,15 +18,14 @@ from typing import Any
 from vllm import envs
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.platforms import current_platform
 
 from minedraft.config import MineDraftConfig
-from minedraft.devices import Device, parse_cores, share_of_cores
 from minedraft.drafter.process import DrafterLauncher, StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 from minedraft.plugin.admission import refuse_draft_model, refuse_target
 from minedraft.plugin.compat import check_vllm
+from minedraft.plugin.placement import refuse_device, resolve_cores
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
 
@@ -37,9 +36,6 @@ SCHEDULER = "minedraft.plugin.scheduler.MineDraftScheduler"
 EXECUTOR = "minedraft.plugin.executor.MineDraftExecutor"
 WORKER = "minedraft.plugin.worker.MineDraftWorker"
 PROPOSER = "minedraft.plugin.proposer.NullProposer"
-_CORES_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
-# What an engine before in this process wrote there, so that it is not taken for the user's.
-_OUR_CORES = "MINEDRAFT_TARGET_CORES"
 
 
 class MineDraftVllmConfig(VllmConfig):
@@ -129,7 +125,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         if not isinstance(options, dict) or OPTIONS_KEY not in options:
             _refuse_half_asked(self)
             return original(self, *args, **kwargs)
-        config = _resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
+        config = resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
         if config.drafter is not None:
             check_model_name("draft_model", config.drafter.model)
         check_vllm(allow_untested=config.allow_untested_vllm)
@@ -139,8 +135,8 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         warn_of_cpu_compilation(self)
         vllm_config = original(self, *args, **kwargs)
         refuse_target(vllm_config)
-        if config.drafter is not None and config.mode != "none":
-            refuse_draft_model(config.drafter, vllm_config.model_config)
+        if config.running_drafter is not None:
+            refuse_draft_model(config.running_drafter, vllm_config.model_config)
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
@@ -240,7 +236,7 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
         if refused:
             raise ConfigError.bad_value(field, value, allowed)
     per_replica = args.tensor_parallel_size * args.prefill_context_parallel_size
-    _refuse_device(config, per_replica * args.data_parallel_size, args.data_parallel_size)
+    refuse_device(config, per_replica * args.data_parallel_size, args.data_parallel_size)
 
 
 def _all_replicas_are_here(args: EngineArgs) -> bool:
@@ -253,106 +249,3 @@ def _all_replicas_are_here(args: EngineArgs) -> bool:
         args.nnodes > 1,
     )
     return not any(others)
-
-
-def _refuse_device(config: MineDraftConfig, num_target_devices: int, num_drafters: int) -> None:
-    if config.drafter is None or config.drafter.device.kind == "cpu":
-        if config.drafter is not None and not current_platform.is_cpu():
-            raise ConfigError.bad_value(
-                "draft_device",
-                str(config.drafter.device),
-                "'cuda:N': the installed vLLM is built for GPUs and runs no model on a CPU",
-            )
-        return
-    if current_platform.is_cpu():
-        raise ConfigError.bad_value(
-            "draft_device",
-            str(config.drafter.device),
-            "'cpu' or 'cpu:N': the installed vLLM is built for CPUs",
-        )
-    index, count = config.drafter.device.index, current_platform.device_count()
-    assert index is not None
-    if not num_target_devices <= index <= count - num_drafters:
-        others = f", of which {num_drafters} in a row are needed" if num_drafters > 1 else ""
-        raise ConfigError.bad_value(
-            "draft_device",
-            str(config.drafter.device),
-            f"a GPU that the target leaves free{others}: the target takes cuda:0 to "
-            f"cuda:{num_target_devices - 1}, and {count} GPUs are visible",
-        )
-
-
-def _resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig:
-    """Give target and drafter cores of their own; on a GPU there is nothing to do."""
-    if not current_platform.is_cpu() or config.drafter is None:
-        return config
-    if config.drafter.device.kind != "cpu":
-        return config
-    allowed = sorted(os.sched_getaffinity(0))
-    target = _target_cores(config)
-    num_drafters = args.data_parallel_size
-    drafter = config.drafter.device.cores or _free_cores(allowed, target, num_drafters)
-    if target is None:
-        target = tuple(core for core in allowed if core not in drafter) or tuple(allowed)
-    _check_cores("draft_device", config.drafter.device, drafter, allowed)
-    _check_cores(
-        "target_cores", config.target_cores or os.environ.get(_CORES_VARIABLE), target, allowed
-    )
-    if set(drafter) & set(target):
-        logger.warning(
-            "minedraft: target and drafter share cores %s: drafting will not overlap "
-            "verification well",
-            sorted(set(drafter) & set(target)),
-        )
-    if len(drafter) < num_drafters:
-        logger.warning(
-            "minedraft: %d drafters share cores %s: give draft_device a core for each",
-            num_drafters,
-            sorted(drafter),
-        )
-    binding = _binding(config, target, args.tensor_parallel_size * args.data_parallel_size)
-    os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = binding
-    logger.info("minedraft: target on cores %s, drafter on cores %s", target, drafter)
-    device = Device(kind="cpu", cores=tuple(drafter))
-    return replace(config, drafter=replace(config.drafter, device=device))
-
-
-def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
-    if config.target_cores is not None:
-        return parse_cores(config.target_cores, "target_cores")
-    given = os.environ.get(_CORES_VARIABLE, "auto")
-    if given in ("auto", "nobind", "", os.environ.get(_OUR_CORES)):
-        return None
-    return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
-
-
-def _binding(config: MineDraftConfig, cores: tuple[int, ...], num_workers: int) -> str:
-    """vLLM's notation of cores: one group for each worker of each replica.
-
-    Groups that the user made stay as they are if they are as many.
-    """
-    given = os.environ.get(_CORES_VARIABLE, "")
-    is_the_users = config.target_cores is None and given != os.environ.get(_OUR_CORES)
-    if is_the_users and given[:1].isdigit() and given.count("|") + 1 == num_workers:
-        return given
-    groups = (share_of_cores(cores, rank, num_workers) for rank in range(num_workers))
-    return "|".join(",".join(map(str, group)) for group in groups)
-
-
-def _free_cores(
-    allowed: list[int], target: tuple[int, ...] | None, num_drafters: int
-) -> tuple[int, ...]:
-    """The last core that the target leaves, for each drafter; all cores if it leaves none.
-
-    Targets whose cores nobody chose keep half of them at least.
-    """
-    free = [core for core in allowed if target is None or core not in target]
-    if not free:
-        return tuple(allowed)
-    most = len(free) if target is not None else max(1, len(free) // 2)
-    return tuple(free[-min(num_drafters, most) :])
-
-
-def _check_cores(field: str, value: object, cores: tuple[int, ...], allowed: list[int]) -> None:
-    if not set(cores) <= set(allowed):
-        raise ConfigError.bad_value(field, str(value), f"cores of this process: {allowed}")

@@ -41,7 +41,7 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
     The handle stays with the config, since executor and scheduler share nothing else.
     """
     config = replica_options(vllm_config)
-    if config.mode == "none" or config.drafter is None:
+    if config.running_drafter is None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
     vllm_config.drafter_launcher = drafter_launcher(config, vllm_config)

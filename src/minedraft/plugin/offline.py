@@ -24,7 +24,8 @@ from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.admission import first_lines
 from minedraft.plugin.engine_config import SCHEDULER, active_options, has_virtual_clock
 from minedraft.plugin.engine_flags import parse_engine_flags
-from minedraft.plugin.runtime import clock_of, count_devices, engine_in_this_process, preload_openmp
+from minedraft.plugin.placement import count_devices
+from minedraft.plugin.runtime import clock_of, engine_in_this_process, preload_openmp
 from minedraft.prompts import Prompt
 from minedraft.trace import Summary, read_trace, summarize
 
@@ -77,7 +78,7 @@ def run_offline(run: OfflineRun) -> OfflineResult:
             outputs = llm.generate(inputs, _sampling(run), use_tqdm=True)
             wall_s = (clock.now_ns() - begin_ns) / 1e9
             vllm_config = llm.llm_engine.vllm_config
-            devices = count_devices(vllm_config, active_options(vllm_config).drafter)
+            devices = count_devices(vllm_config, active_options(vllm_config).running_drafter)
         finally:
             # Ends the engine's processes, so that the trace is complete.
             llm.llm_engine.engine_core.shutdown()

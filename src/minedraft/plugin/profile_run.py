@@ -20,9 +20,10 @@ from vllm.platforms import current_platform
 from minedraft.bench.provenance import Provenance, gather, of_run
 from minedraft.errors import MineDraftError
 from minedraft.plugin.engine_config import active_options
+from minedraft.plugin.placement import count_devices
 from minedraft.plugin.profile_drafter import profiled_drafter
 from minedraft.plugin.profile_engine import ProfiledEngine, ProfiledPair, profiled_engine
-from minedraft.plugin.runtime import count_devices, preload_openmp
+from minedraft.plugin.runtime import preload_openmp
 from minedraft.profiles import Cell, PassProfile, Profile, Sample, Samples, to_points
 from minedraft.validation import check_int
 

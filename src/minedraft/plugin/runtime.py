@@ -10,13 +10,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 
 from minedraft.clock import Clock, RealClock
-from minedraft.config import DrafterConfig
-from minedraft.devices import parse_cores
 from minedraft.openmp import preload_value
 
 if TYPE_CHECKING:
@@ -74,14 +71,3 @@ def warn_of_cpu_compilation(engine: EngineArgs) -> None:
             "minedraft: the target will be compiled for a CPU; that was seen to give wrong "
             "output in vLLM 0.32.0, with minedraft or without: --enforce-eager avoids it"
         )
-
-
-def count_devices(vllm_config: VllmConfig, drafter: DrafterConfig | None) -> dict[str, int]:
-    """Devices of the target and of the drafter: GPUs, or CPU cores."""
-    if not current_platform.is_cpu():
-        target = int(vllm_config.parallel_config.world_size)
-        return {"target": target, "drafter": int(drafter is not None)}
-    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
-    named = parse_cores(bound.replace("|", ","), "cores") if bound[:1].isdigit() else None
-    cores = len(os.sched_getaffinity(0) if named is None else named)
-    return {"target": cores, "drafter": len(drafter.device.cores or ()) if drafter else 0}
