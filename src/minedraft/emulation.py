@@ -11,11 +11,25 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from minedraft.clock import CLOCKS, Clock, RealClock, clock_named
 from minedraft.errors import ConfigError
 from minedraft.validation import as_mapping, check_choice, check_number, refuse_unknown
+
+
+class PassTimes(Protocol):
+    """How long passes of one model take: modelled, or measured (`minedraft.profiles.TimeFit`)."""
+
+    @property
+    def fixed_ms(self) -> float:
+        """The part that does not depend on the size."""
+        ...
+
+    def pass_ms(self, num_tokens: float, num_requests: float, num_kv_tokens: float) -> float:
+        """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
+        together have `num_kv_tokens` tokens in the KV cache after it; sizes may be means."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +46,7 @@ class LatencyModel:
             check_number(f"emulate.{field.name}", getattr(self, field.name), 0.0, 60_000.0)
 
     def pass_ms(self, num_tokens: float, num_requests: float, num_kv_tokens: float = 0) -> float:
-        """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
-        together have `num_kv_tokens` tokens in the KV cache after it; sizes may be means."""
+        """See PassTimes."""
         return (
             self.fixed_ms
             + self.per_token_ms * num_tokens

@@ -46,7 +46,7 @@ def test_the_broken_line_follows_a_bend_that_no_linear_model_can() -> None:
 def test_small_and_large_times_count_alike() -> None:
     """Two sizes that the form cannot tell apart: errors are alike as shares, not as ms."""
     points = [point(1, 4, 64, 10.0), point(1, 4, 64, 20.0)]
-    fitted = fit_times(points).pass_ms(1, 4, 64)
+    fitted = fit_times(points).pass_ms(4, 1, 64)
     # The x that makes (x/10 - 1)^2 + (x/20 - 1)^2 least.
     assert fitted == pytest.approx((1 / 10 + 1 / 20) / (1 / 100 + 1 / 400))
 
@@ -57,9 +57,9 @@ def test_times_rise_whatever_was_measured(points: list[Point], steps: list[float
     fit, linear = fit_times(points), fit_linear(points)
     rising = sorted(steps)
     for times in (
-        [fit.pass_ms(each, 50, 1000) for each in rising],
-        [fit.pass_ms(3, each, 1000) for each in rising],
-        [fit.pass_ms(3, 50, each) for each in rising],
+        [fit.pass_ms(50, each, 1000) for each in rising],
+        [fit.pass_ms(each, 3, 1000) for each in rising],
+        [fit.pass_ms(50, 3, each) for each in rising],
         [linear.pass_ms(each, each, each) for each in rising],
     ):
         assert all(a <= b * (1 + 1e-12) for a, b in pairwise(times))
@@ -82,7 +82,7 @@ def test_the_last_slope_goes_on_and_the_first_knot_is_flat_below() -> None:
         knots=(4.0, 8.0),
         slopes_ms=(1.0, 3.0),
     )
-    assert [fit.pass_ms(1, n, 0) for n in (0, 4, 6, 8, 9, 20)] == [10, 10, 12, 14, 17, 50]
+    assert [fit.pass_ms(n, 1, 0) for n in (0, 4, 6, 8, 9, 20)] == [10, 10, 12, 14, 17, 50]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minedraft.emulation import PassTimes
 from minedraft.errors import ConfigError
 from minedraft.profiles import write_profile
 from minedraft.simulator import MarkovChains, read_scenarios
@@ -136,13 +137,18 @@ def _written(folder: Path) -> str:
     return str(path)
 
 
+def _pass_ms(times: PassTimes) -> float:
+    """Of a size within those that were measured."""
+    return times.pass_ms(24, 4, 800)
+
+
 def test_a_profile_takes_the_place_of_a_latency_model(tmp_path: Path) -> None:
     name = {"profile": _written(tmp_path)}
     found = scenario(
         engines=[{"target": name, "overhead_ms": 9.0}, TARGET], drafters=[{"draft": name}]
     )
-    assert found.engines[0].target.per_token_ms == pytest.approx(MEASURED_TARGET.per_token_ms)
-    assert found.drafters[0].draft.fixed_ms == pytest.approx(MEASURED_DRAFT.fixed_ms)
+    assert _pass_ms(found.engines[0].target) == pytest.approx(_pass_ms(MEASURED_TARGET))
+    assert _pass_ms(found.drafters[0].draft) == pytest.approx(_pass_ms(MEASURED_DRAFT))
     assert [each.overhead_ms for each in found.engines] == [9.0, 0.0]
     assert found.engines[1].target.fixed_ms == 30.0
     assert found.link.delay_ms == 0.0
@@ -154,12 +160,15 @@ def test_a_profile_for_all_fills_in_what_is_not_named(tmp_path: Path) -> None:
         engines=[{"count": 2}, {**TARGET, "count": 1}, {"overhead_ms": 7.0}],
         drafters=[{"max_num_seqs": 9}],
     )
-    fixed_ms = [each.target.fixed_ms for each in found.engines]
-    assert fixed_ms == pytest.approx([MEASURED_TARGET.fixed_ms, 30.0, MEASURED_TARGET.fixed_ms])
+    named = MEASURED_TARGET, found.engines[1].target, MEASURED_TARGET
+    assert [_pass_ms(each.target) for each in found.engines] == pytest.approx(
+        [_pass_ms(each) for each in named]
+    )
+    assert found.engines[1].target.fixed_ms == 30.0
     assert [each.overhead_ms for each in found.engines] == [1.5, 0.0, 7.0]
     assert found.num_engines == 4
     assert found.drafters[0].max_num_seqs == 9
-    assert found.drafters[0].draft.fixed_ms == pytest.approx(MEASURED_DRAFT.fixed_ms)
+    assert _pass_ms(found.drafters[0].draft) == pytest.approx(_pass_ms(MEASURED_DRAFT))
     assert found.link.delay_ms == pytest.approx(0.2)
     own_link = scenario(
         profile=_written(tmp_path), engines=[{}], drafters=[DRAFT], link={"delay_ms": 3.0}

@@ -58,9 +58,8 @@ class TimeFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for at, slope in enumerate(self.slopes_ms):
             check_number(f"slopes_ms[{at}]", slope, 0.0, _MOST)
 
-    def pass_ms(self, num_requests: float, num_tokens: float, num_kv_tokens: float) -> float:
-        """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
-        together have `num_kv_tokens` tokens in the KV cache after it; sizes may be means."""
+    def pass_ms(self, num_tokens: float, num_requests: float, num_kv_tokens: float) -> float:
+        """See minedraft.emulation.PassTimes."""
         return (
             self.fixed_ms
             + self.per_request_ms * num_requests
@@ -69,15 +68,18 @@ class TimeFit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
     def _tokens_ms(self, num_tokens: float) -> float:
-        reached = bisect_right(self.knots, num_tokens)
-        ends = [*self.knots[1:reached], num_tokens][:reached]
-        starts = self.knots[:reached]
-        steps = zip(self.slopes_ms[:reached], starts, ends, strict=True)
-        return sum(slope * (end - start) for slope, start, end in steps)
+        found_ms, end = 0.0, num_tokens
+        # From the last knot that is reached: passes of a simulation are small ones mostly.
+        for at in range(bisect_right(self.knots, num_tokens) - 1, -1, -1):
+            found_ms += self.slopes_ms[at] * (end - self.knots[at])
+            end = self.knots[at]
+        return found_ms
 
 
 def fit_times(points: Sequence[Point]) -> TimeFit:
     """The broken line that fits the points best.
+
+    A fixed time of none is made 1 us.
 
     Raises:
         ConfigError: there is no point, or scipy is not installed.
@@ -93,7 +95,7 @@ def fit_times(points: Sequence[Point]) -> TimeFit:
     ]
     fixed, per_request, per_kv_token, *slopes = _weights(points, terms)
     return TimeFit(
-        fixed_ms=fixed,
+        fixed_ms=max(_SHORTEST_PASS_MS, fixed),
         per_request_ms=per_request,
         per_kv_token_ms=per_kv_token,
         knots=knots,
@@ -102,7 +104,7 @@ def fit_times(points: Sequence[Point]) -> TimeFit:
 
 
 def fit_linear(points: Sequence[Point]) -> LatencyModel:
-    """The linear model that fits the points best, as emulation and simulator take it.
+    """The linear model that fits the points best, as emulation takes it.
 
     A fixed time of none is made 1 us.
 

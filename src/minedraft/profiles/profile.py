@@ -81,7 +81,7 @@ class PassProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return [
             Residual(
                 point=each,
-                fit_ms=self.fit.pass_ms(each.num_requests, each.num_tokens, each.num_kv_tokens),
+                fit_ms=self.fit.pass_ms(each.num_tokens, each.num_requests, each.num_kv_tokens),
                 linear_ms=self.latency_model.pass_ms(
                     each.num_tokens, each.num_requests, each.num_kv_tokens
                 ),
@@ -102,7 +102,7 @@ class _Bounded:
         points = self.passes.points
         self._check("num_requests", num_requests, max(each.num_requests for each in points))
         self._check("num_tokens", num_tokens, max(each.num_tokens for each in points))
-        return self.passes.fit.pass_ms(num_requests, num_tokens, num_requests * self.context)
+        return self.passes.fit.pass_ms(num_tokens, num_requests, num_requests * self.context)
 
     def _check(self, name: str, value: float, measured: float) -> None:
         # Half a request is a mean; a large size is a guess about what nobody saw.
@@ -198,5 +198,5 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return ProfiledTimes(profile=self, context=context)
 
     def latency_model(self, role: str) -> LatencyModel:
-        """The linear model of `role`, target or draft, for simulator and emulation."""
+        """The linear model of `role`, target or draft, for emulation."""
         return self.passes(role).latency_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from minedraft.emulation import LatencyModel
+from minedraft.emulation import PassTimes
 from minedraft.simulator.kv_pool import KvPool
 from minedraft.simulator.request import DraftedSim, SimRequest
 
@@ -21,7 +21,7 @@ Rows = list[tuple[DraftedSim, int]]
 class DrafterLimits:
     """What the device holds and takes."""
 
-    latency: LatencyModel
+    latency: PassTimes
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int

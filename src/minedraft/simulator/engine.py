@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from minedraft.emulation import LatencyModel
+from minedraft.emulation import PassTimes
 from minedraft.policies import DraftState, NonePolicy, Policy, StepPlan
 from minedraft.simulator.clock import Clock
 from minedraft.simulator.drafter import SimDrafter
@@ -27,7 +27,7 @@ from minedraft.simulator.request import Draft, SimRequest
 class EngineLimits:
     """What the target holds and takes."""
 
-    latency: LatencyModel
+    latency: PassTimes
     overhead_ms: float
     """From a step's output to the start of the next one, where none is queued."""
     max_num_batched_tokens: int

@@ -18,7 +18,7 @@ from minedraft.bench.results import Result
 from minedraft.bench.spec import MODES as BENCH_MODES
 from minedraft.bench.study import Setting
 from minedraft.config import MODES
-from minedraft.emulation import Emulation, LatencyModel
+from minedraft.emulation import Emulation, PassTimes
 from minedraft.errors import ConfigError
 from minedraft.profiles import Profile
 from minedraft.simulator.link import LinkModel
@@ -49,7 +49,7 @@ _OF_A_MODE = ("mode", "draft", "num_speculative_tokens", "draft_device", "tetris
 class PassModels(Protocol):
     """Where the times of a run's passes come from."""
 
-    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
+    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[PassTimes, PassTimes]:
         """Those of target and draft model.
 
         Raises:
@@ -68,7 +68,7 @@ class EmulatedModels:
 
     link = LinkModel()
 
-    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
+    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[PassTimes, PassTimes]:
         """See PassModels."""
         if spec_emulate is None:
             raise ConfigError("minedraft: a run with real models needs --profile")
@@ -78,7 +78,7 @@ class EmulatedModels:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledModels:
-    """The linear models of a profile; emulated runs keep their own."""
+    """The fits of a profile; emulated runs keep their own models."""
 
     profile: Profile
 
@@ -87,11 +87,11 @@ class ProfiledModels:
         """See PassModels."""
         return LinkModel(delay_ms=self.profile.round_trip_ms / 2)
 
-    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[LatencyModel, LatencyModel]:
+    def models(self, spec_emulate: dict[str, Any] | None) -> tuple[PassTimes, PassTimes]:
         """See PassModels."""
         if spec_emulate is not None:
             return EmulatedModels().models(spec_emulate)
-        return self.profile.latency_model("target"), self.profile.latency_model("draft")
+        return self.profile.target.fit, self.profile.draft.fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,8 @@ Owns what a named profile fills in; the tables are `scenario`'s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
-from minedraft.emulation import LatencyModel
+from minedraft.emulation import LatencyModel, PassTimes
 from minedraft.errors import ConfigError
 from minedraft.profiles import Profile, read_profile
 from minedraft.validation import as_mapping, check_str, refuse_unknown
@@ -17,8 +16,8 @@ _KEY = "profile"
 _NEEDED = {"engines": "target", "drafters": "draft"}
 
 
-def read_latency(where: str, table: object, role: str) -> LatencyModel:
-    """The latency model of `role` from its own table, or from ``{profile = "P.json"}``.
+def read_latency(where: str, table: object, role: str) -> PassTimes:
+    """The times of `role`: a latency model's table, or the fit of ``{profile = "P.json"}``.
 
     Raises:
         ConfigError: names the field, its value and what is allowed.
@@ -27,7 +26,7 @@ def read_latency(where: str, table: object, role: str) -> LatencyModel:
     if _KEY not in options:
         return LatencyModel.from_mapping(where, options)
     refuse_unknown(where, options, (_KEY,))
-    return _read(f"{where}.{_KEY}", options[_KEY]).latency_model(role)
+    return _read(f"{where}.{_KEY}", options[_KEY]).passes(role).fit
 
 
 def fill_in(where: str, table: Mapping[str, object]) -> Mapping[str, object]:
@@ -44,8 +43,8 @@ def fill_in(where: str, table: Mapping[str, object]) -> Mapping[str, object]:
     name = table[_KEY]
     profile = _read(f"{where}: {_KEY}", name)
     given: dict[str, dict[str, object]] = {
-        "engines": {"target": _model(profile, "target"), "overhead_ms": profile.overhead_ms},
-        "drafters": {"draft": _model(profile, "draft")},
+        "engines": {"target": {_KEY: name}, "overhead_ms": profile.overhead_ms},
+        "drafters": {"draft": {_KEY: name}},
     }
     filled = {
         each: _filled(table.get(each), _NEEDED[each], values) for each, values in given.items()
@@ -74,10 +73,6 @@ def _filled(groups: object, needed: str, values: Mapping[str, object]) -> object
         {**values, **each} if isinstance(each, Mapping) and needed not in each else each
         for each in groups
     ]
-
-
-def _model(profile: Profile, role: str) -> dict[str, float]:
-    return asdict(profile.latency_model(role))
 
 
 def _read(where: str, name: object) -> Profile:

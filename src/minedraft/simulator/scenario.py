@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from minedraft.bench.load import LoadSpec
 from minedraft.config import MODES
-from minedraft.emulation import LatencyModel
+from minedraft.emulation import PassTimes
 from minedraft.errors import ConfigError
 from minedraft.simulator.chains import ChainModel, MarkovChains, PositionChains
 from minedraft.simulator.link import LinkModel
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class EngineGroup:
     """Engines that are alike. Options have vLLM's names and meaning."""
 
-    target: LatencyModel
+    target: PassTimes
     count: int = 1
     overhead_ms: float = 0.0
     """From a step's output to the start of the next one, where none is queued."""
@@ -77,7 +77,7 @@ class EngineGroup:
 class DrafterGroup:
     """Drafters that are alike; engine i is served by drafter i modulo their number."""
 
-    draft: LatencyModel
+    draft: PassTimes
     count: int = 1
     max_num_seqs: int = 1024
     max_num_batched_tokens: int = 2048
@@ -302,7 +302,7 @@ def read_scenarios(path: str | Path, *, seed: int | None = None) -> list[Scenari
     ]
 
 
-def _check_takes_time(where: str, latency: LatencyModel) -> None:
+def _check_takes_time(where: str, latency: PassTimes) -> None:
     check_number(f"{where}.fixed_ms", latency.fixed_ms, _SHORTEST_PASS_MS)
 
 
