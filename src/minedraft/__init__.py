@@ -11,16 +11,21 @@ from minedraft._version import __version__
 from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.emulation import Emulation, LatencyModel
 from minedraft.errors import ConfigError, DrafterError, MineDraftError, ProtocolError
+from minedraft.methods import Drafter, Needs, Surroundings, Text
 
 __all__ = [
     "ConfigError",
+    "Drafter",
     "DrafterConfig",
     "DrafterError",
     "Emulation",
     "LatencyModel",
     "MineDraftConfig",
     "MineDraftError",
+    "Needs",
     "ProtocolError",
+    "Surroundings",
+    "Text",
     "__version__",
     "engine_args",
 ]

@@ -6,11 +6,12 @@ Owns names, defaults and ranges; it knows nothing of vLLM and reads no environme
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation
 from minedraft.errors import ConfigError
+from minedraft.methods import MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -30,12 +31,18 @@ MAX_DRAFT_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterConfig:
-    """The draft model and the process that runs it.
+    """How drafts are made, and the process that makes them.
 
-    Sizes are in tokens, `kv_cache_gib` in GiB, times in seconds.
+    Sizes are in tokens, `kv_cache_gib` in GiB, times in seconds. Options of a model are refused
+    where the method has none.
     """
 
-    model: str
+    model: str | None = None
+    """The draft model; None for a method that has none."""
+    method: str = MODEL
+    """See `minedraft.methods`."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Of the method."""
     device: Device = field(default_factory=lambda: Device(kind="cpu"))
     dtype: str = "auto"
     quantization: str | None = None
@@ -62,7 +69,8 @@ class DrafterConfig:
     `reply_timeout_s`."""
 
     def __post_init__(self) -> None:
-        check_str("draft_model", self.model)
+        check_method(self.method, self.options)
+        check_str("draft_model", self.model, optional=not self.runs_model)
         check_type("draft_device", self.device, Device)
         check_choice("draft_dtype", self.dtype, DTYPES)
         check_str("draft_quantization", self.quantization, optional=True)
@@ -81,6 +89,41 @@ class DrafterConfig:
         check_number("draft_reply_timeout_s", self.reply_timeout_s, 0.0, 86_400.0, low_open=True)
         # A drafter with nothing to say shows once a second or two that it lives.
         check_number("draft_hang_timeout_s", self.hang_timeout_s, 3.0, 86_400.0)
+        self._check_needs_no_model()
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether there is a draft model."""
+        return self.method == MODEL
+
+    @property
+    def name(self) -> str:
+        """What the drafts come from, for people: the model, or the method without one."""
+        return self.model or self.method
+
+    def _check_needs_no_model(self) -> None:
+        if self.runs_model:
+            return
+        for name in _OF_A_MODEL:
+            if (value := getattr(self, name)) != _default(DrafterConfig, name):
+                raise ConfigError.bad_value(
+                    f"draft_{name}",
+                    value,
+                    f"not given: draft_method {self.method!r} has no draft model",
+                )
+        if self.device.kind != "cpu":
+            raise ConfigError.bad_value(
+                "draft_device",
+                str(self.device),
+                f"'cpu', or cores of it: draft_method {self.method!r} needs no GPU",
+            )
+
+
+_OF_A_MODEL = (
+    *("model", "dtype", "quantization", "revision", "max_model_len", "memory_share"),
+    *("kv_cache_gib", "block_size", "max_num_batched_tokens", "sample_method", "num_candidates"),
+    "enforce_eager",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +165,11 @@ class MineDraftConfig:
         check_str("trace", self.trace, optional=True)
         check_bool("allow_untested_vllm", self.allow_untested_vllm)
         self._check_emulated_text()
+        self._check_confidences()
         if self.mode != "none" and self.drafter is None:
             raise ConfigError(
                 f"minedraft: draft_model is missing; mode {self.mode!r} needs a draft model "
-                "(allowed: a model name or folder)"
+                "(allowed: a model name or folder; or a draft_method without one)"
             )
 
     @property
@@ -145,6 +189,14 @@ class MineDraftConfig:
                 raise ConfigError.bad_value(
                     name, value, "not given, or tetris_extra_tokens of 1 or more with it"
                 )
+
+    def _check_confidences(self) -> None:
+        if self.tetris_extra_tokens and self.drafter is not None and not self.drafter.runs_model:
+            raise ConfigError.bad_value(
+                "tetris_extra_tokens",
+                self.tetris_extra_tokens,
+                f"0: draft_method {self.drafter.method!r} gives no probability to choose by",
+            )
 
     def _check_emulated_text(self) -> None:
         is_emulated = self.emulate is not None and self.emulate.acceptance
@@ -195,7 +247,8 @@ def _own_names() -> tuple[str, ...]:
 
 
 def _default(cls: type, name: str) -> object:
-    return next(each.default for each in fields(cls) if each.name == name)
+    found = next(each for each in fields(cls) if each.name == name)
+    return found.default if found.default_factory is MISSING else found.default_factory()
 
 
 def _read_emulation(value: object) -> Emulation:
@@ -207,7 +260,7 @@ def _read_emulation(value: object) -> Emulation:
 def _read_drafter(table: Mapping[str, object]) -> DrafterConfig | None:
     names = [each.name for each in fields(DrafterConfig)]
     given = {name: table[f"draft_{name}"] for name in names if f"draft_{name}" in table}
-    if given.get("model") is None:
+    if given.get("model") is None and given.get("method", MODEL) == MODEL:
         if others := sorted(set(given) - {"model"}):
             raise ConfigError(
                 f"minedraft: draft_model is missing, but draft_{others[0]} is given; "
@@ -224,8 +277,8 @@ def _drafter_mapping(drafter: DrafterConfig) -> dict[str, object]:
     plain: dict[str, object] = {}
     for each in fields(DrafterConfig):
         value = getattr(drafter, each.name)
-        if each.name in ("model", "device"):
-            plain[f"draft_{each.name}"] = str(value)
-        elif value != each.default:
+        if each.name == "device":
+            plain["draft_device"] = str(value)
+        elif value != _default(DrafterConfig, each.name):
             plain[f"draft_{each.name}"] = value
     return plain

@@ -28,6 +28,11 @@ def test_runs_are_those_of_plain_decoding(engine: int, results: Path) -> None:
     assert "8 runs" in output
 
 
+def test_runs_with_lookup_in_the_text_are_those_of_plain_decoding(results: Path) -> None:
+    output = _fuzz("8", "--drafter", "ngram", "--seed", "3000", "--results", str(results))
+    assert "8 runs" in output
+
+
 def test_runs_that_once_failed(found_plans: Callable[[str], list[Path]], results: Path) -> None:
     plans = found_plans("real")
     if not plans:

@@ -17,6 +17,7 @@ HEAVY = ("torch", "vllm", "transformers")
 CORE_PARTS = (
     "errors",
     "config",
+    "methods",
     "batching",
     "policies",
     "transport",

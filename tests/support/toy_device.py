@@ -90,7 +90,7 @@ class ToyDevice:
             self._kv[request.key] = request.tokens(0, request.num_computed)
         return True
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         assert rows
         assert len(rows) <= self.info.max_num_seqs
         assert sum(row.num_tokens for row in rows) <= self.info.max_num_batched_tokens
@@ -99,7 +99,7 @@ class ToyDevice:
         for row in rows:
             self._feed(row)
         last = [row.request for row in rows if row.is_last]
-        return {request.key: Guess(self._next_token(self._kv[request.key])) for request in last}
+        return {request.key: [Guess(self._next_token(self._kv[request.key]))] for request in last}
 
     def release(self, request: DraftedRequest) -> None:
         self.num_released += request.key in self._blocks

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -26,6 +27,14 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
         "-k", "--num-speculative-tokens", type=int, metavar="K", help="drafts per request and step"
     )
     group.add_argument("--draft-model", "--draft", metavar="DRAFT", help="draft model")
+    group.add_argument(
+        "--draft-method",
+        metavar="METHOD",
+        help="without a draft model: ngram, suffix, or a class as in package.module:Class",
+    )
+    group.add_argument(
+        "--draft-options", type=_read_json, metavar="JSON", help="of the method, as a JSON object"
+    )
     group.add_argument(
         "--draft-device", metavar="DEVICE", help="cuda:N, cpu, or cores of the CPU as in cpu:1"
     )
@@ -61,15 +70,23 @@ def read_options(args: argparse.Namespace) -> MineDraftConfig:
     given = {name: value for name in option_names() if (value := getattr(args, name)) is not None}
     if given.get("mode") == "none":
         given = {name: each for name, each in given.items() if not name.startswith("draft_")}
-    if given.get("mode") != "none" and "draft_model" not in given:
+    if given.get("mode") != "none" and not {"draft_model", "draft_method"} & set(given):
         raise ConfigError(
-            f"minedraft: --draft-model is missing; mode {given.get('mode')!r} needs a draft model"
+            f"minedraft: --draft-model is missing; mode {given.get('mode')!r} needs a draft model, "
+            "or a --draft-method without one"
         )
     config = MineDraftConfig.from_mapping(given)
     check_model_name("TARGET", args.target)
-    if config.drafter is not None:
+    if config.drafter is not None and config.drafter.model is not None:
         check_model_name("draft_model", config.drafter.model)
     return config
+
+
+def _read_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
 
 
 def refuse_misspelt(flags: Sequence[str]) -> None:

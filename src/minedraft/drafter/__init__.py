@@ -25,6 +25,7 @@ from minedraft.drafter.source import (
     PassTimes,
     RequestTerms,
 )
+from minedraft.drafter.tokens_only import TokensOnlyDevice
 from minedraft.drafter.virtual import VirtualDrafterLoop, VirtualLine
 from minedraft.drafter.wait_free_client import WaitFreeClient
 
@@ -49,6 +50,7 @@ __all__ = [
     "Revival",
     "Row",
     "StartingDrafter",
+    "TokensOnlyDevice",
     "VirtualDrafterLoop",
     "VirtualLine",
     "WaitFreeClient",

@@ -100,15 +100,19 @@ class DraftBook:
         budget = self._device.info.max_num_batched_tokens
         return self._racing_rows() or self._prompt_rows(budget, ()) or self._lead_rows(budget)
 
-    def record(self, rows: Sequence[Row], guesses: Mapping[str, Guess], now_ns: int) -> None:
+    def record(
+        self, rows: Sequence[Row], guesses: Mapping[str, Sequence[Guess]], now_ns: int
+    ) -> None:
         """Note the outcome of a pass, and finish the ticket if it is complete."""
         for row in rows:
-            row.request.num_computed = row.end
-            if (guess := guesses.get(row.request.key)) is not None:
+            for guess in guesses.get(row.request.key, ()):
                 row.request.add_guess(
                     guess.token_id, guess.candidate_ids, guess.candidate_probs, guess.confidence
                 )
-        self._report(rows, now_ns)
+            row.request.num_fed = row.end
+            # The last token is fed again where it yielded none.
+            row.request.num_computed = min(row.end, row.request.length - 1)
+        self._report([row for row in rows if guesses.get(row.request.key)], now_ns)
         ticket = self._pass_ticket
         if ticket is None:
             return
@@ -143,6 +147,7 @@ class DraftBook:
             version=add.version,
             order=self._num_added,
             committed=list(add.token_ids),
+            num_given=len(add.token_ids),
             limit=add.limit,
             sampling=add.sampling,
             lead=add.reported_lead,
@@ -193,7 +198,9 @@ class DraftBook:
         return [
             each
             for each in ticket.members
-            if each.key not in ticket.declined and len(each.guesses) < self._goal(ticket, each)
+            if each.key not in ticket.declined
+            and not each.is_exhausted
+            and len(each.guesses) < self._goal(ticket, each)
         ]
 
     def _ticket_rows(self, ticket: _Ticket) -> list[Row]:
@@ -206,13 +213,14 @@ class DraftBook:
         budget = info.max_num_batched_tokens
         rows: list[Row] = []
         for member in sorted(self._open_members(ticket), key=lambda each: each.num_missing):
-            end = len(member.committed) + self._goal(ticket, member) - 1
+            goal = self._goal(ticket, member)
+            end = len(member.committed) + goal - 1
             late = bool(rows) and member.num_missing > budget
             full = len(rows) == info.max_num_seqs
             if late or full or not self._reserve(member, end, budget, rows):
                 ticket.declined.add(member.key)
                 continue
-            rows.append(_row(member, budget))
+            rows.append(_row(member, budget, goal))
             budget -= rows[-1].num_tokens
         return rows
 
@@ -247,11 +255,11 @@ class DraftBook:
     # -- work without a ticket -------------------------------------------------------
 
     def _report(self, rows: Sequence[Row], now_ns: int) -> None:
-        """Tell what is guessed now for the requests of a pass that are reported."""
+        """Tell what is guessed now for requests that are reported, of rows with new guesses."""
         drafts = [
             self._draft(row.request, len(row.request.guesses))
             for row in rows
-            if row.request.is_reported and row.request.guesses
+            if row.request.is_reported
         ]
         if drafts:
             self._answers.append(
@@ -297,8 +305,12 @@ class DraftBook:
         return [
             each
             for each in self._requests.values()
-            if len(each.guesses) < min(each.num_sent + each.lead, self._room(each))
+            if not each.is_exhausted and len(each.guesses) < self._lead(each)
         ]
+
+    def _lead(self, request: DraftedRequest) -> int:
+        """Guesses to hold unasked, those sent included."""
+        return min(request.num_sent + request.lead, self._room(request))
 
     def _fill(
         self, requests: Iterable[tuple[DraftedRequest, _Budget]], taken: Sequence[Row]
@@ -315,7 +327,7 @@ class DraftBook:
             if is_out or budget.tokens <= 0:
                 continue
             if self._reserve(request, request.length, budget.tokens, [*taken, *rows]):
-                rows.append(_row(request, budget.tokens))
+                rows.append(_row(request, budget.tokens, self._lead(request)))
                 budget.tokens -= rows[-1].num_tokens
             elif is_new:
                 # Those who have no room yet get it in their order; to ask for each of them
@@ -370,7 +382,12 @@ def _is_racing(request: DraftedRequest) -> bool:
     return request.is_reported and request.num_missing <= request.lead + 1
 
 
-def _row(request: DraftedRequest, budget: int) -> Row:
-    """The next tokens of `request`, at most `budget` of them."""
+def _row(request: DraftedRequest, budget: int, goal: int) -> Row:
+    """The next tokens of `request`, at most `budget` of them, towards `goal` guesses."""
     start = request.num_computed
-    return Row(request=request, start=start, end=min(request.length, start + budget))
+    return Row(
+        request=request,
+        start=start,
+        end=min(request.length, start + budget),
+        num_wanted=max(0, goal - len(request.guesses)),
+    )

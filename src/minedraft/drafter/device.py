@@ -19,6 +19,8 @@ class Row:
     request: DraftedRequest
     start: int
     end: int
+    num_wanted: int = 1
+    """Guesses that are of use if the row reaches the end; 0: it takes tokens in."""
 
     @property
     def num_tokens(self) -> int:
@@ -33,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """The token that a pass yields for one row, and what it was drawn from.
+    """A token that a pass yields for one row, and what it was drawn from.
 
     `candidate_ids` (int32) and `candidate_probs` (float32) are the row of Candidates for
     this token; both are empty if the token is the most likely one.
@@ -81,9 +83,13 @@ class DraftDevice(Protocol):
         """
         ...
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
-        """One pass over rows whose room is reserved; the next token by `request.key` for each
-        row that reaches the end of its sequence, drawn as `request.sampling` says."""
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
+        """One pass over rows whose room is reserved; the next tokens by `request.key` for rows
+        that reach the end of their sequence, drawn as `request.sampling` says.
+
+        A model yields one token, also where none is wanted; another device as many of those
+        wanted as it has. May set `request.is_exhausted`.
+        """
         ...
 
     def release(self, request: DraftedRequest) -> None:

@@ -52,7 +52,7 @@ class EmulatedDraftDevice:
         """As the inner device."""
         return self._inner.reserve(request, num_tokens, chunk)
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         """The guesses of a pass, once its modelled time is over."""
         start_ns = self._clock.now_ns()
         guesses = self._guesses(rows) if self._emulation.acceptance else self._inner.run(rows)
@@ -62,10 +62,10 @@ class EmulatedDraftDevice:
         self._clock.sleep_until_ns(start_ns + pass_ns)
         return guesses
 
-    def _guesses(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+    def _guesses(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         """Without the inner device: a model that computes for nothing would take the
         processor from the engine beside it."""
-        return {row.request.key: self._guess(row) for row in rows if row.is_last}
+        return {row.request.key: [self._guess(row)] for row in rows if row.is_last}
 
     def _guess(self, row: Row) -> Guess:
         context = row.request.tokens(max(0, row.end - CONTEXT), row.end)

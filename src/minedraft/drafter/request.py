@@ -21,6 +21,8 @@ class DraftedRequest:
     order: int
     """Rank of arrival: when the KV pool is full, the newest gives way."""
     committed: list[int]
+    num_given: int = 0
+    """Tokens of `committed` when the request came."""
     limit: int | None = None
     """Most drafts at a time; None: as many as are wanted."""
     sampling: Sampling | None = None
@@ -32,12 +34,16 @@ class DraftedRequest:
     """Of each guess; see Draft."""
     num_computed: int = 0
     """Leading tokens of the sequence whose KV is valid; always below the sequence's length."""
+    num_fed: int = 0
+    """Leading tokens that the device was fed and that still hold."""
     num_sent: int = 0
     """Guesses that were sent as drafts since the last commit."""
     lead: int = 0
     """How many guesses to hold beyond those sent."""
     is_reported: bool = False
     """Whether its guesses are reported after every pass, unasked."""
+    is_exhausted: bool = False
+    """Whether the device has no guess to offer before the next commit."""
     edits: int = 0
     """Changes with every commit that changes the sequence, so that a device knows when to look
     again; one that only confirms guesses does not."""
@@ -71,9 +77,11 @@ class DraftedRequest:
         """
         if not token_ids:
             return
+        self.is_exhausted = False
         agreed = num_equal(token_ids, self.guesses)
         if agreed < len(token_ids):
-            self.num_computed = min(self.num_computed, len(self.committed) + agreed)
+            same = len(self.committed) + agreed
+            self.num_computed, self.num_fed = min(self.num_computed, same), min(self.num_fed, same)
         kept = agreed if agreed == len(token_ids) else len(self.guesses)
         self.guesses, self.drawn_from = self.guesses[kept:], self.drawn_from[kept:]
         self.confidences = self.confidences[kept:]
@@ -84,7 +92,8 @@ class DraftedRequest:
 
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""
-        self.num_computed = 0
+        self.num_computed = self.num_fed = 0
+        self.is_exhausted = False
         self.guesses, self.drawn_from, self.confidences = [], [], []
 
     def add_guess(

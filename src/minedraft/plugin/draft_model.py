@@ -102,7 +102,7 @@ class VllmDraftDevice:
         held.num_reserved = end
         return True
 
-    def run(self, rows: Sequence[Row]) -> Mapping[str, Guess]:
+    def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         """See DraftDevice.run."""
         self._kv.new_step_starts()
         self._plan_draws(rows)
@@ -111,7 +111,7 @@ class VllmDraftDevice:
             output = self._executor.sample_tokens(None)
         sampled = output.sampled_token_ids
         return {
-            key: self._guess(key, int(sampled[output.req_id_to_index[key]][0]))
+            key: [self._guess(key, int(sampled[output.req_id_to_index[key]][0]))]
             for key in (row.request.key for row in rows if row.is_last)
         }
 

@@ -15,13 +15,15 @@ from typing import Any, NoReturn
 import msgspec
 
 from minedraft.clock import Clock, VirtualClock
-from minedraft.config import MineDraftConfig
+from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.drafter.device import DraftDevice
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
 from minedraft.drafter.process import die_with_parent
+from minedraft.drafter.tokens_only import TokensOnlyDevice
 from minedraft.drafter.virtual import VirtualDrafterLoop
 from minedraft.emulation import make_clock
+from minedraft.methods import Surroundings, make_drafter
 from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
 
@@ -106,16 +108,9 @@ def _pin(config: MineDraftConfig) -> None:
 
 
 def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Clock) -> DraftDevice:
-    from minedraft.plugin.draft_config import draft_vllm_config
-    from minedraft.plugin.draft_model import VllmDraftDevice
-
     assert config.drafter is not None
-    device: DraftDevice = VllmDraftDevice(
-        draft_vllm_config(settings, config),
-        target_vocab_size=settings.target_vocab_size,
-        num_candidates=config.drafter.num_candidates,
-        with_confidences=config.tetris_extra_tokens > 0,
-    )
+    open_one = _open_model if config.drafter.runs_model else _open_method
+    device = open_one(settings, config, config.drafter)
     if config.emulate is not None:
         device = EmulatedDraftDevice(
             device,
@@ -125,6 +120,34 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Cloc
             clock=clock,
         )
     return device
+
+
+def _open_model(
+    settings: DrafterSettings, config: MineDraftConfig, drafter: DrafterConfig
+) -> DraftDevice:
+    from minedraft.plugin.draft_config import draft_vllm_config
+    from minedraft.plugin.draft_model import VllmDraftDevice
+
+    return VllmDraftDevice(
+        draft_vllm_config(settings, config),
+        target_vocab_size=settings.target_vocab_size,
+        num_candidates=drafter.num_candidates,
+        with_confidences=config.tetris_extra_tokens > 0,
+    )
+
+
+def _open_method(
+    settings: DrafterSettings, config: MineDraftConfig, drafter: DrafterConfig
+) -> DraftDevice:
+    surroundings = Surroundings(
+        vocab_size=settings.target_vocab_size,
+        max_model_len=settings.target_max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        num_draft_tokens=config.num_draft_tokens,
+        seed=settings.seed,
+    )
+    made = make_drafter(drafter.method, drafter.options, surroundings)
+    return TokensOnlyDevice(made, surroundings, drafter.method)
 
 
 if __name__ == "__main__":

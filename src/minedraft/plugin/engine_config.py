@@ -126,7 +126,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
             _refuse_half_asked(self)
             return original(self, *args, **kwargs)
         config = resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
-        if config.drafter is not None:
+        if config.drafter is not None and config.drafter.model is not None:
             check_model_name("draft_model", config.drafter.model)
         check_vllm(allow_untested=config.allow_untested_vllm)
         _refuse_arguments(self, config)
@@ -135,7 +135,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         warn_of_cpu_compilation(self)
         vllm_config = original(self, *args, **kwargs)
         refuse_target(vllm_config)
-        if config.running_drafter is not None:
+        if config.running_drafter is not None and config.running_drafter.runs_model:
             refuse_draft_model(config.running_drafter, vllm_config.model_config)
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)

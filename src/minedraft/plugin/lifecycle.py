@@ -75,7 +75,7 @@ def open_draft_source(vllm_config: VllmConfig, clock: Clock) -> DraftSource:
         "minedraft: mode %s, k = %d, drafter %s on %s (pid %d), %d KV blocks of %d tokens",
         config.mode,
         config.num_speculative_tokens,
-        config.drafter.model,
+        config.drafter.name,
         config.drafter.device,
         connection.hello.pid,
         connection.hello.num_kv_blocks,

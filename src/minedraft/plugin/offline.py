@@ -195,7 +195,7 @@ def _figures(
     plain: dict[str, object] = {} if summary is None else msgspec.to_builtins(summary)
     return {
         "target": run.target,
-        "draft": None if run.config.drafter is None else run.config.drafter.model,
+        "draft": None if run.config.drafter is None else run.config.drafter.name,
         "prompts": len(rows),
         "max_num_seqs": run.max_num_seqs,
         "generated_tokens": tokens,

@@ -29,7 +29,8 @@ _OUR_CORES = "MINEDRAFT_TARGET_CORES"
 def refuse_device(config: MineDraftConfig, num_target_devices: int, num_drafters: int) -> None:
     """Raise ConfigError for a drafter's device that the platform lacks or the target takes."""
     if config.drafter is None or config.drafter.device.kind == "cpu":
-        if config.drafter is not None and not current_platform.is_cpu():
+        is_model = config.drafter is not None and config.drafter.runs_model
+        if config.drafter is not None and is_model and not current_platform.is_cpu():
             raise ConfigError.bad_value(
                 "draft_device",
                 str(config.drafter.device),
@@ -88,7 +89,7 @@ def count_devices(vllm_config: VllmConfig, drafter: DrafterConfig | None) -> dic
     """Devices of the target and of the drafter: GPUs, or CPU cores."""
     if not current_platform.is_cpu():
         target = int(vllm_config.parallel_config.world_size)
-        return {"target": target, "drafter": int(drafter is not None)}
+        return {"target": target, "drafter": int(drafter is not None and drafter.runs_model)}
     return {
         "target": _num_target_cores(vllm_config),
         "drafter": len(drafter.device.cores or ()) if drafter else 0,

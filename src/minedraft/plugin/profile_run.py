@@ -178,7 +178,7 @@ def _profile(pair: ProfiledPair, measured: _Measured, provenance: Provenance) ->
     num_draft = count_devices(measured.vllm_config, config.drafter)["drafter"]
     return Profile(
         target_model=pair.target,
-        draft_model=config.drafter.model,
+        draft_model=config.drafter.name,
         target_device=_target_device(num_target),
         draft_device=str(config.drafter.device),
         num_target_devices=num_target,

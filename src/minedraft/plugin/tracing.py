@@ -114,7 +114,7 @@ def open_tracer(config: MineDraftConfig, vllm_config: VllmConfig) -> StepTracer 
         mode=config.mode,
         num_speculative_tokens=config.num_draft_tokens,
         target=str(vllm_config.model_config.model),
-        draft=None if config.drafter is None else config.drafter.model,
+        draft=None if config.drafter is None else config.drafter.name,
         emulated=config.emulate is not None,
         versions={name: found for name in _PACKAGES if (found := _version(name))},
     )

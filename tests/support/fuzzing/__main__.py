@@ -13,16 +13,20 @@ from functools import partial
 from pathlib import Path
 
 from fuzzing.campaign import campaign
-from fuzzing.generate import SETTINGS, any_engine, generate
+from fuzzing.generate import SETTINGS, any_engine, generate, method_engine
 from fuzzing.lab import Lab, open_lab
 from fuzzing.plan import FAULTS, RunPlan
+from fuzzing.real import METHODS
 
 _RETRIES = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the flags ask for; 1 if anything is wrong with any run."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.drafter is not None and (args.toy or args.engine is not None):
+        parser.error("--drafter has engines of its own: neither --toy nor --engine goes with it")
     logging.disable(logging.ERROR)
     say = partial(print, flush=True)
     with open_lab(args.results, toy=args.toy) as lab:
@@ -37,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plan(seed: int, args: argparse.Namespace) -> RunPlan:
     engine = SETTINGS[args.engine] if args.engine is not None else None
+    if args.drafter is not None:
+        engine = method_engine(seed, args.drafter)
     if args.toy and engine is None:
         engine = any_engine(seed)
     return generate(seed, engine, faults=not args.no_faults)
@@ -66,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-faults", action="store_true", help=f"leave out {faults}")
     parser.add_argument(
         "--engine", type=int, choices=range(len(SETTINGS)), help="one kind of engine only"
+    )
+    parser.add_argument(
+        "--drafter", choices=sorted(METHODS), help="drafts without a model; not with --toy"
     )
     parser.add_argument("--results", type=Path, default=Path("results/fuzz"))
     return parser

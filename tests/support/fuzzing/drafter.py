@@ -27,7 +27,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Counts the reports of a process, so that an old one is not taken for a new one."""
     free_blocks: int
     requests: int
-    """Requests that hold blocks."""
+    """Requests that hold blocks, or that a drafter without a model knows."""
 
 
 def report_path(folder: Path, pid: int) -> Path:
@@ -55,7 +55,8 @@ def _report_on_signal(device: Any) -> None:
     def report(*_: object) -> None:
         nonlocal number
         number += 1
-        held = Report(number=number, free_blocks=device.num_free_blocks, requests=len(device._held))
+        known = device._held if hasattr(device, "_held") else device._lengths
+        held = Report(number=number, free_blocks=device.num_free_blocks, requests=len(known))
         scratch = path.with_suffix(".new")
         scratch.write_bytes(msgspec.json.encode(held))
         scratch.replace(path)

@@ -94,6 +94,13 @@ def generate(seed: int, engine: EngineSettings | None = None, *, faults: bool = 
     return plan
 
 
+def method_engine(seed: int, method: str) -> EngineSettings:
+    """Settings of `SETTINGS` for drafts that are made without a model."""
+    rng = random.Random(f"minedraft method {seed}")
+    drawn = rng.choice(SETTINGS)
+    return replace(drawn, method=method, tight_draft_kv=False, drawn=False)
+
+
 def any_engine(seed: int) -> EngineSettings:
     """Any settings at all, for engines that cost nothing to start."""
     rng = random.Random(f"minedraft engine {seed}")

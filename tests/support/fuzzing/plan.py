@@ -34,6 +34,8 @@ class EngineSettings:
     """Whether the drafter cannot hold all requests at once."""
     drawn: bool = False
     """Whether drafts of requests with a temperature are drawn."""
+    method: str = "model"
+    """How drafts are made, a draft_method of minedraft's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,15 @@ _REPLY_TIMEOUT_S = 0.2  # short, so that a drafter that was stopped is late
 _REPORT_TIMEOUT_S = 10.0
 _RETURN_TIMEOUT_S = 60.0
 
+METHODS: dict[str, dict[str, Any]] = {
+    "ngram": {
+        "draft_method": "ngram",
+        "draft_options": {"prompt_lookup_min": 1, "prompt_lookup_max": 3},
+    },
+    "suffix": {"draft_method": "suffix"},
+}
+"""minedraft's options for drafts that are made without a model."""
+
 _COMMON = {
     "dtype": "float32",
     "enforce_eager": True,
@@ -123,9 +132,8 @@ def real_subject(
         options["num_gpu_blocks_override"] = _TIGHT_BLOCKS
     ours: dict[str, Any] = {"mode": settings.mode}
     if settings.mode != "none":
-        ours |= draft_options(
-            pair, num_speculative_tokens=settings.k, draft_reply_timeout_s=_REPLY_TIMEOUT_S
-        )
+        ours |= {"num_speculative_tokens": settings.k, "draft_reply_timeout_s": _REPLY_TIMEOUT_S}
+        ours |= METHODS.get(settings.method) or draft_options(pair, **ours)
         if settings.drawn:
             ours["draft_sample_method"] = "probabilistic"
         if settings.tight_draft_kv:
