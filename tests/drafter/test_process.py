@@ -236,7 +236,12 @@ def test_a_drafter_dies_with_its_parent(
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "die_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(120)\n"
     )
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    # Who runs the tests in the background of a shell has them ignore Ctrl-C.
+    parent = (
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}])\n"
+    )
     process: Any = spawn(parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     pid = int(process.stdout.readline())
     assert not _is_gone(pid)
