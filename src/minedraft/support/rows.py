@@ -19,6 +19,7 @@ _LOSSLESS = "tests/plugin/test_lossless.py::"
 _SERVER = "tests/plugin/test_server.py::"
 _SEEDS = "tests/plugin/test_seeds.py::"
 _REASONING = "tests/plugin/test_features_reasoning.py::"
+_METHODS = "tests/plugin/test_methods.py::"
 _TOOLS = "tests/plugin/test_server_tools.py::"
 
 _EQUALS_PLAIN = _SAMPLING + "test_equals_plain_vllm"
@@ -125,7 +126,30 @@ _DRAFTS = (
         _SCHEDULER + "test_a_request_may_ask_for_fewer_drafts",
         "`minedraft_num_speculative_tokens` = 0",
     ),
-    _untested("Drafts", "EAGLE, MTP, n-gram and other kinds of drafts"),
+    _works(
+        "Drafts",
+        "n-gram lookup",
+        _METHODS + "test_drafts_in_an_engine_are_those_of_vllms_proposer",
+        "`draft_method = ngram`; the drafts of vLLM's own, token by token",
+    ),
+    _works(
+        "Drafts",
+        "suffix trees",
+        _METHODS + "test_output_is_the_targets",
+        "`draft_method = suffix`; where arctic-inference is installed, else the test is skipped",
+    ),
+    _works(
+        "Drafts",
+        "a drafter of your own",
+        _METHODS + "test_output_is_the_targets",
+        "`draft_method = package.module:Class` (docs/add_a_drafter.md)",
+    ),
+    _refused(
+        "Drafts",
+        "drawn drafts, or TETRIS, without a draft model",
+        "tests/methods/test_registry.py::test_options_that_do_not_go_together_are_refused",
+    ),
+    _untested("Drafts", "EAGLE, MTP, Medusa and other kinds of drafts"),
 )
 
 _DRAFT_MODELS = (
