@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,15 @@ CASES = [
     ("suffix", "two-batch"),
     ("strangers:Echo", "two-batch"),
     ("strangers:Echo", "wait-free"),
+    ("phrase_book:PhraseBook", "two-batch"),
+    ("phrase_book:PhraseBook", "wait-free"),
 ]
-OPTIONS: dict[str, dict[str, Any]] = {"ngram": LOOKUP, "strangers:Echo": {"times": 3}, "suffix": {}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ngram": LOOKUP,
+    "strangers:Echo": {"times": 3},
+    "suffix": {},
+    "phrase_book:PhraseBook": {},
+}
 K = 4
 
 
@@ -35,6 +43,16 @@ K = 4
 def plain(pairs: dict[str, Any]) -> Run:
     with running_llm(pairs["high"].target) as llm:
         return Engine(llm, Path()).run(PROMPTS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _examples_can_be_imported() -> Iterator[None]:
+    """By the drafter's process, forked from this one or not."""
+    folder = str(Path(__file__).resolve().parents[2] / "examples" / "drafters")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", folder, prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join)

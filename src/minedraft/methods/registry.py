@@ -88,7 +88,7 @@ def _elsewhere(method: str, options: Mapping[str, object], surroundings: Surroun
         ) from error
     try:
         drafter: Drafter = kind(surroundings, **options)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError.bad_value(
             "draft_options", dict(options), f"what {method} takes ({error})"
         ) from error
