@@ -30,12 +30,7 @@ CASES = [
     ("phrase_book:PhraseBook", "two-batch"),
     ("phrase_book:PhraseBook", "wait-free"),
 ]
-OPTIONS: dict[str, dict[str, Any]] = {
-    "ngram": LOOKUP,
-    "strangers:Echo": {"times": 3},
-    "suffix": {},
-    "phrase_book:PhraseBook": {},
-}
+OPTIONS: dict[str, dict[str, Any]] = {"ngram": LOOKUP, "strangers:Echo": {"times": 3}}
 K = 4
 
 
@@ -68,7 +63,7 @@ def engine(
     case: tuple[str, str], pairs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     method, mode = case
-    options = {"draft_method": method, "draft_options": OPTIONS[method]}
+    options = {"draft_method": method, "draft_options": OPTIONS.get(method, {})}
     trace = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     with running_engine(
         pairs["high"].target, trace, mode=mode, num_speculative_tokens=K, **options
