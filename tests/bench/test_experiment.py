@@ -92,6 +92,25 @@ def test_what_a_mode_ignores_is_no_part_of_its_run() -> None:
     assert (own.num_speculative_tokens, own.draft_device, own.tetris) == (7, None, None)
 
 
+def test_a_method_without_a_draft_model_needs_and_keeps_none() -> None:
+    lookup = {"draft_method": "ngram", "draft_options": {"prompt_lookup_min": 2}}
+    for mode in ("two-batch", "vllm-sd"):
+        run = make_run(mode, **lookup)
+        assert (run.draft, run.value("draft"), run.draft_method) == (None, None, "ngram")
+        assert run == make_run(mode, draft=None, **lookup)
+        assert run.setting != make_run(mode, draft_method="ngram").setting
+    assert make_run("none", **lookup) == make_run("none")
+    assert make_run(draft_method="model") == make_run()
+    for wrong, named in (
+        ({"draft_method": "eagle"}, "draft_method = 'eagle'"),
+        ({"draft_options": {"prompt_lookup_min": 2}}, "'prompt_lookup_min'"),
+        ({**lookup, "draft_options": {"prompt_lookup_min": 0}}, "prompt_lookup_min = 0"),
+        ({"draft": None}, "draft = None"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            make_run(**wrong)
+
+
 def test_another_mode_keeps_the_rest() -> None:
     run = make_run(max_num_seqs=16, load={"in_flight": 16, "kind": "closed-loop"})
     half = run.in_mode("sequential", max_num_seqs=8)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engines import Engine, Run, random_prompts, running_engine
+from minedraft.errors import ConfigError
 from minedraft.trace import read_trace, summarize
 from scenarios import running_llm
 from vllm_lookup import lookups
@@ -78,6 +79,28 @@ def test_output_is_the_targets(engine: Engine, plain: Run) -> None:
     summary = summarize(header, steps)
     assert summary.num_drafts > 20
     assert summary.acceptance_per_position[0] > 0
+
+
+@pytest.mark.parametrize("mode", ["two-batch", "vllm-sd"])
+def test_a_benchmark_asks_both_for_the_same(mode: str, tmp_path: Path) -> None:
+    from minedraft.bench.spec import RunSpec
+    from minedraft.plugin.bench_engine import engine_arguments
+
+    table = {"mode": mode, "target": "T", "dataset": {"name": "jsonl", "path": "p.jsonl"}}
+    lookup = {"draft_method": "ngram", "draft_options": LOOKUP, "num_speculative_tokens": K}
+    found = engine_arguments(RunSpec.from_mapping({**table, **lookup}), tmp_path / "t.jsonl")
+    if mode == "vllm-sd":
+        wanted = {"method": "ngram", "num_speculative_tokens": K, **LOOKUP}
+        assert found["speculative_config"] == wanted
+        with pytest.raises(ConfigError, match="one that vLLM has"):
+            strange = {**table, "draft_method": "strangers:Echo"}
+            engine_arguments(RunSpec.from_mapping(strange), tmp_path / "t.jsonl")
+    else:
+        options = found["additional_config"]["minedraft"]
+        assert {name: options[name] for name in ("draft_method", "draft_options")} == {
+            name: lookup[name] for name in ("draft_method", "draft_options")
+        }
+        assert "draft_model" not in options
 
 
 def test_drafts_in_an_engine_are_those_of_vllms_proposer(

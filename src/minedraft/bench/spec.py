@@ -19,6 +19,7 @@ from minedraft.config import DTYPES, MAX_DRAFT_TOKENS
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation, LatencyModel
 from minedraft.errors import ConfigError
+from minedraft.methods import MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -33,11 +34,14 @@ MODES = ("none", "vllm-sd", "sequential", "two-batch", "pearl", "wait-free")
 """Those of minedraft, and vLLM's own speculative decoding."""
 BATCHES = {"two-batch": 2}
 """Batches that the requests in flight are split into; one where a mode is not named."""
-TABLES = ("dataset", "load", "emulate", "tetris", "engine")
+TABLES = ("dataset", "load", "emulate", "tetris", "engine", "draft_options")
 """Fields that hold tables."""
 
 _UNUSED: Mapping[str, tuple[str, ...]] = {
-    "none": ("draft", "num_speculative_tokens", "draft_device", "tetris", "emulate.draft"),
+    "none": (
+        *("draft", "draft_method", "draft_options", "num_speculative_tokens", "draft_device"),
+        *("tetris", "emulate.draft"),
+    ),
     "vllm-sd": ("draft_device", "tetris"),
 }
 _NO_DRAFT_PASS = {"fixed_ms": 0.0}
@@ -57,7 +61,7 @@ class RunSpec:
     target: str
     dataset: Mapping[str, Any]
     draft: str | None = None
-    """Needed by every mode that drafts."""
+    """The draft model; needed by every mode that drafts, unless `draft_method` has none."""
     num_speculative_tokens: int = 4
     max_num_seqs: int = 8
     """Requests in flight, both batches together."""
@@ -79,6 +83,9 @@ class RunSpec:
     tetris: Mapping[str, Any] | None = None
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of vLLM's engine."""
+    draft_method: str = MODEL
+    """One of minedraft's; for vLLM's own drafting one that both have."""
+    draft_options: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 0
 
     def __post_init__(self) -> None:
@@ -97,6 +104,7 @@ class RunSpec:
         check_int("repeat", self.repeat, 0)
         self._check_devices()
         self._check_tables()
+        check_method(self.draft_method, plain_table("draft_options", self.draft_options))
         if self.draft is None and not self.ignores("draft"):
             raise ConfigError.bad_value("draft", None, f"a model, since mode {self.mode!r} drafts")
 
@@ -148,7 +156,7 @@ class RunSpec:
             required = each.default is MISSING and each.default_factory is MISSING
             if required and each.name not in given:
                 raise ConfigError.bad_value(each.name, None, "a value: every run needs one")
-        for name in ("dataset", "load", "tetris", "engine"):
+        for name in ("dataset", "load", "tetris", "engine", "draft_options"):
             if given.get(name) is not None:
                 given[name] = plain_table(name, given[name])
         if given.get("emulate") is not None:
@@ -185,7 +193,12 @@ class RunSpec:
 
     def ignores(self, path: str) -> bool:
         """Whether the mode makes no use of the field with that dotted name."""
-        return any(f"{path}.".startswith(f"{each}.") for each in _UNUSED.get(self.mode, ()))
+        return any(f"{path}.".startswith(f"{each}.") for each in self._unused)
+
+    @property
+    def _unused(self) -> tuple[str, ...]:
+        unused = _UNUSED.get(self.mode, ())
+        return unused if self.draft_method == MODEL else (*unused, "draft")
 
     def value(self, path: str) -> Any:
         """The field with that dotted name; None if it is not there or the mode ignores it."""
@@ -213,11 +226,7 @@ class RunSpec:
 
     def without_unused(self) -> Self:
         """The same run with what its mode makes no use of at its default."""
-        defaults = {
-            each.name: _default(each)
-            for each in fields(self)
-            if each.name in _UNUSED.get(self.mode, ())
-        }
+        defaults = {each.name: _default(each) for each in fields(self) if each.name in self._unused}
         if self.emulate is not None and self.ignores("emulate.draft"):
             defaults["emulate"] = {**self.emulate, "draft": _NO_DRAFT_PASS}
             if self.emulate.get("acceptance"):

@@ -26,11 +26,13 @@ from minedraft.bench.metrics import RequestTimes
 from minedraft.bench.spec import RunSpec
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError
+from minedraft.methods import MODEL
 from minedraft.plugin.engine_config import OPTIONS_KEY, has_virtual_clock
 from minedraft.plugin.runtime import clock_of, engine_in_this_process
 
 OWN_SD = "vllm-sd"
 """The mode in which vLLM drafts by itself, in the target's process and on its device."""
+_PLAIN = "none"
 _LONGEST_SLEEP_S = 0.05
 
 
@@ -77,12 +79,19 @@ def _own_sd(spec: RunSpec, trace: Path) -> dict[str, Any]:
         )
     if spec.target_cores is not None:
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = spec.target_cores
-    method = {
-        "method": "draft_model",
-        "model": spec.draft,
-        "num_speculative_tokens": spec.num_speculative_tokens,
-    }
+    method = _own_method(spec) | {"num_speculative_tokens": spec.num_speculative_tokens}
     return {"speculative_config": method, "disable_log_stats": False}
+
+
+def _own_method(spec: RunSpec) -> dict[str, Any]:
+    """What vLLM calls the method; its options are called the same."""
+    if spec.draft_method == MODEL:
+        return {"method": "draft_model", "model": spec.draft}
+    if ":" in spec.draft_method:
+        raise ConfigError.bad_value(
+            "draft_method", spec.draft_method, f"one that vLLM has, with mode {spec.mode!r}"
+        )
+    return {"method": spec.draft_method, **spec.draft_options}
 
 
 def _minedraft(spec: RunSpec, trace: Path) -> dict[str, Any]:
@@ -93,7 +102,9 @@ def _minedraft(spec: RunSpec, trace: Path) -> dict[str, Any]:
         "draft_dtype": None if spec.draft is None or spec.dtype == "auto" else spec.dtype,
         "target_cores": spec.target_cores,
         "emulate": spec.emulate,
-        "num_speculative_tokens": spec.num_speculative_tokens if spec.draft else None,
+        "draft_method": None if spec.draft_method == MODEL else spec.draft_method,
+        "draft_options": spec.draft_options or None,
+        "num_speculative_tokens": None if spec.mode == _PLAIN else spec.num_speculative_tokens,
     }
     options |= {name: value for name, value in optional.items() if value is not None}
     options |= {f"tetris_{name}": value for name, value in (spec.tetris or {}).items()}
