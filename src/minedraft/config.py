@@ -41,7 +41,7 @@ class DrafterConfig:
     """The draft model; None for a method that has none."""
     method: str = MODEL
     """See `minedraft.methods`."""
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Of the method."""
     device: Device = field(default_factory=lambda: Device(kind="cpu"))
     dtype: str = "auto"
@@ -115,7 +115,7 @@ class DrafterConfig:
             raise ConfigError.bad_value(
                 "draft_device",
                 str(self.device),
-                f"'cpu', or cores of it: draft_method {self.method!r} needs no GPU",
+                f"'cpu', or cores of it: draft_method {self.method!r} is given no GPU",
             )
 
 
@@ -200,6 +200,12 @@ class MineDraftConfig:
 
     def _check_emulated_text(self) -> None:
         is_emulated = self.emulate is not None and self.emulate.acceptance
+        if is_emulated and self.drafter is not None and not self.drafter.runs_model:
+            raise ConfigError.bad_value(
+                "draft_method",
+                self.drafter.method,
+                f"{MODEL!r} with emulate.acceptance: emulation itself drafts an emulated text",
+            )
         if is_emulated and self.drafter is not None and self.drafter.sample_method != "greedy":
             raise ConfigError.bad_value(
                 "draft_sample_method",

@@ -21,11 +21,6 @@ from minedraft.validation import as_mapping, check_choice, check_number, refuse_
 class PassTimes(Protocol):
     """How long passes of one model take: modelled, or measured (`minedraft.profiles.TimeFit`)."""
 
-    @property
-    def fixed_ms(self) -> float:
-        """The part that does not depend on the size."""
-        ...
-
     def pass_ms(self, num_tokens: float, num_requests: float, num_kv_tokens: float) -> float:
         """Time in ms of a pass over `num_tokens` tokens of `num_requests` requests, which
         together have `num_kv_tokens` tokens in the KV cache after it; sizes may be means."""

@@ -112,6 +112,17 @@ def test_misspelt_flags_are_corrected(
     assert says in capsys.readouterr().err
 
 
+def test_the_targets_dtype_is_no_option_of_a_method_without_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["generate", "T", "--prompts", str(tmp_path / "none.jsonl"), "--dtype", "float32"]
+    assert main([*words, "--draft-method", "ngram"]) == 2
+    assert "none.jsonl" in capsys.readouterr().err, "all that comes before is in order"
+    given = [*words, "--draft-method", "ngram", "--draft-dtype", "float32"]
+    assert main(given) == 2
+    assert "draft_dtype = 'float32'" in capsys.readouterr().err
+
+
 def test_underscores_are_as_good_as_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["serve", "T", "--draft_model", "D", "--num_speculative_tokens=65", "--max_num_seqs=4"]
     assert main(words) == 2

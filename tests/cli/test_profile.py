@@ -32,6 +32,7 @@ from profiles import make_profile, point
         ("--target-cores x", "target_cores = 'x'"),
         ("--draft-memory-share 2", "draft_memory_share = 2"),
         ("--draft-devise cpu:1", "did you mean --draft-device"),
+        ("--draft-method ngram", "this command has no --draft-method"),
         ("--output {tmp}/nowhere/p.json", "nowhere/p.json': its folder does not exist"),
         ("--output {tmp}", "it is a folder"),
         (f"--output {{tmp}}/{'n' * 300}", "File name too long"),

@@ -262,7 +262,7 @@ def test_book_in_any_order_with_a_drafter_that_has_no_model(
             vocab_size=VOCAB,
             max_model_len=info.get("max_model_len", 10_000),
             max_num_seqs=info.get("max_num_seqs", 1000),
-            num_draft_tokens=K,
+            num_speculative_tokens=K,
             seed=0,
         )
         double = DoubleDrafter(surroundings, toy_greedy, most=most)

@@ -14,7 +14,7 @@ from minedraft.transport.messages import Add, Commit, Drafts, Guesses, Update, W
 from toy_device import greedy
 
 SURROUNDINGS = Surroundings(
-    vocab_size=50, max_model_len=64, max_num_seqs=8, num_draft_tokens=4, seed=0
+    vocab_size=50, max_model_len=64, max_num_seqs=8, num_speculative_tokens=4, seed=0
 )
 
 
@@ -140,23 +140,50 @@ def test_texts_are_told_as_they_are() -> None:
             agreed = next((at for at in range(4) if draft[at] != right[at]), 4)
             new = right[: agreed + 1]
             book.apply(Update(commits=[Commit("a", version, len(tokens), new)]), 0)
-            tokens = [*tokens, *new][-20:] if version == 2 else [*tokens, *new]
-            if version == 2:
-                break
+            tokens = [*tokens, *new]
         tokens = tokens[:5]
     assert set(drafter.texts) == {"a@2"}
 
 
 @pytest.mark.parametrize(
     ("draft", "named"),
-    [([50], "token 50"), ([-1], "token -1"), ([1] * 5, "5 tokens"), (None, "0 drafts for 1")],
+    [
+        ([50], "returned [50]"),
+        ([-1], "returned [-1]"),
+        ([1] * 5, "returned [1, 1, 1, 1, 1]"),
+        ([1.0], "returned [1.0]"),
+        (["1"], "returned ['1']"),
+        ([True], "returned [True]"),
+        ("12", "returned '12'"),
+        (None, "returned None"),
+        (7, "returned 7"),
+    ],
 )
-def test_what_is_no_draft_is_refused(draft: list[int] | None, named: str) -> None:
-    class Wrong(Listed):
-        def draft(self, texts: Sequence[Text]) -> list[list[int]]:
-            return [] if draft is None else [draft for _ in texts]
+def test_what_is_no_draft_is_refused(draft: Any, named: str) -> None:
+    with pytest.raises(DrafterError) as error:
+        _first_pass([draft])
+    assert f"it.draft {named}; allowed: up to 4 integers from 0 to 49" in str(error.value)
 
-    book, device = _book(Wrong({}))
+
+@pytest.mark.parametrize("drafts", [[], [[1], [2]], None, 7])
+def test_there_is_a_draft_for_each_text(drafts: Any) -> None:
+    with pytest.raises(DrafterError, match="allowed: a list of 1 drafts"):
+        _first_pass(drafts)
+
+
+def test_integers_of_any_kind_are_tokens() -> None:
+    class Eleven:
+        def __index__(self) -> int:
+            return 11
+
+    assert _first_pass([(3, Eleven())]) == [3, 11]
+
+
+def _first_pass(drafts: Any) -> list[int]:
+    class Fixed(Listed):
+        def draft(self, texts: Sequence[Text]) -> Any:
+            return drafts
+
+    book, device = _book(Fixed({}))
     book.apply(Update(adds=[Add("a", 1, [1])], wants=[_want(1)]), 0)
-    with pytest.raises(DrafterError, match=named):
-        device.run(book.next_pass(0))
+    return [guess.token_id for guess in device.run(book.next_pass(0))["a@1"]]

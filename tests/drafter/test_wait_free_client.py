@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -82,6 +83,42 @@ def test_the_guesses_that_are_here_are_the_draft(client: WaitFreeClient, connect
     assert found.origins == (PassTimes(10, 11, 1), PassTimes(20, 21, 1))
     assert client.draft_of("a", 3) is None
     assert client.wait(["a"], 100.0)
+
+
+@pytest.mark.parametrize(
+    ("reports", "origins"),
+    [
+        ([[1], [1, 2, 3, 4, 5, 6]], [10, 20, 20]),
+        ([[1, 2], [1, 2, 3, 4]], [10, 10, 20]),
+        ([[1, 2, 3]], [10, 10, 10]),
+        ([[1], [1, 2], [1, 2, 3]], [10, 20, 30]),
+        ([[8, 9], [1, 2, 3]], [20, 20, 20]),
+        ([[1, 9, 9, 9], [1, 2], [1, 2, 3]], [20, 20, 30]),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_guess_has_the_pass_that_made_it(
+    client: WaitFreeClient,
+    connection: Any,
+    reports: list[list[int]],
+    origins: list[int],
+    at_once: bool,
+) -> None:
+    """Several in a pass, and several passes before anyone looks."""
+    client.follow("a", [7, 8])
+    shrinks = any(len(b) < len(a) for a, b in pairwise(reports))
+    if shrinks and not at_once:
+        pytest.skip("fewer guesses than are held tell nothing new")
+    for number, tokens in enumerate(reports, start=1):
+        connection.channel.inbox.append(_report(Draft("a", 1, 2, tokens), start_ns=10 * number))
+        if not at_once:
+            client.collect()
+    client.collect()
+    found = client.draft_of("a", 2)
+    assert found is not None
+    assert found.origins == tuple(
+        PassTimes(start, start + 1, 1) for start in dict.fromkeys(origins)
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from minedraft import MineDraftConfig
 from minedraft.errors import ConfigError
-from minedraft.methods import check_method, make_drafter
+from minedraft.methods import check_installed, check_method, make_drafter
 from texts import SURROUNDINGS, Story
 
 HERE = "strangers"
+EMULATED = {"target": {"fixed_ms": 3.0}, "draft": {"fixed_ms": 1.0}}
 
 
 def test_a_class_elsewhere_is_made_with_its_options() -> None:
@@ -23,6 +27,7 @@ def test_a_class_elsewhere_is_made_with_its_options() -> None:
         (f"{HERE}:Missing", {}, "draft_method = 'strangers:Missing'"),
         ("no.such.module:Echo", {}, "No module named 'no'"),
         (f"{HERE}:Echo", {"count": 3}, "draft_options = {'count': 3}"),
+        (f"{HERE}:Echo", {"times": "x"}, "strangers:Echo could not be made: ValueError: times"),
         (f"{HERE}:Silent", {}, "has no method draft"),
         (f"{HERE}:Greedy", {}, "needs() = 'everything'"),
     ],
@@ -56,6 +61,9 @@ def test_a_name_that_is_no_method_is_refused(method: object) -> None:
         ({"draft_method": "ngram", "draft_sample_method": "probabilistic"}, "sample_method"),
         ({"draft_method": "ngram", "draft_device": "cuda:1"}, "draft_device = 'cuda:1'"),
         ({"draft_method": "ngram", "tetris_extra_tokens": 2}, "tetris_extra_tokens = 2"),
+        ({"draft_method": "a.b:C", "draft_options": {"x": float("nan")}}, "what JSON has a form"),
+        ({"draft_method": "a.b:C", "draft_options": {"x": Path("y")}}, "what JSON has a form"),
+        ({"draft_method": "ngram", "emulate": {**EMULATED, "acceptance": [0.5]}}, "'ngram' is not"),
         ({"draft_method": "model"}, "draft_model is missing"),
         ({}, "or a draft_method without one"),
     ],
@@ -82,3 +90,28 @@ def test_methods_go_through_a_plain_mapping(given: dict[str, object]) -> None:
     assert config.drafter.name == given["draft_method"]
     assert MineDraftConfig.from_mapping(config.to_mapping()) == config
     assert {**given, "draft_device": str(config.drafter.device)} == config.to_mapping()
+
+
+def test_a_configuration_with_options_can_be_a_key() -> None:
+    given = {"draft_method": "ngram", "draft_options": {"prompt_lookup_min": 2}}
+    one, other = (MineDraftConfig.from_mapping(given) for _ in range(2))
+    assert {one: 1}[other] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [
+        ("no.such.module:Echo", "one whose module 'no.such.module' can be imported"),
+        ("strangers.inside:Echo", "'strangers.inside' can be imported"),
+        ("suffix", "'arctic_inference' can be imported; install arctic-inference"),
+    ],
+)
+def test_what_is_not_installed_is_known_without_starting_it(
+    method: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "arctic_inference", None)
+    with pytest.raises(ConfigError) as error:
+        check_installed(method)
+    assert named in str(error.value)
+    check_installed("ngram")
+    check_installed(f"{HERE}:NoMatterWhich")

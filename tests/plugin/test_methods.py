@@ -118,6 +118,11 @@ def test_drafts_in_an_engine_are_those_of_vllms_proposer(
     ) as running:
         assert running.run(PROMPTS) == plain
     asked = [json.loads(line) for line in notes.read_text().splitlines()]
+    whole = [prompt + tokens for prompt, tokens in zip(PROMPTS, plain.token_ids, strict=True)]
+    for tokens, _, _ in asked:
+        assert any(each[: len(tokens)] == tokens for each in whole), "a text that never was"
+    lengths = {len(tokens) for tokens, wanted, _ in asked if wanted}
+    assert len(lengths) > len(plain.token_ids[0]) // 2
     theirs = lookups([(tokens, *LOOKUP.values(), wanted) for tokens, wanted, _ in asked])
     assert [draft for _, _, draft in asked] == theirs
     assert sum(map(bool, theirs)) > 100

@@ -18,7 +18,11 @@ needs_two_cores = pytest.mark.skipif(len(_CORES) < 2, reason="needs two cores")
 
 @pytest.fixture(autouse=True)
 def _keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VLLM_CPU_OMP_THREADS_BIND", "MINEDRAFT_TARGET_CORES"):
+    for name in (
+        "VLLM_CPU_OMP_THREADS_BIND",
+        "MINEDRAFT_TARGET_CORES",
+        "MINEDRAFT_USERS_CORES",
+    ):
         # Set first, so that what a test leaves there goes too.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -56,6 +60,28 @@ def test_a_target_alone_does_not_keep_the_cores_of_the_engine_before(
     assert os.environ["VLLM_CPU_OMP_THREADS_BIND"]
     _config(pairs, mode="none")
     assert "VLLM_CPU_OMP_THREADS_BIND" not in os.environ
+
+
+@needs_two_cores
+def test_cores_that_the_user_set_outlive_engines(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an engine before wrote there is not taken for the user's, nor the user's for its."""
+    users = str(_CORES[0])
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", users)
+    for options in (
+        _options(pairs),
+        _options(pairs),
+        {"mode": "none"},
+        {"mode": "none", "target_cores": str(_CORES[1])},
+        {"mode": "none"},
+        _options(pairs, target_cores=str(_CORES[1]), draft_device=f"cpu:{_CORES[0]}"),
+        _options(pairs),
+        {"mode": "none"},
+    ):
+        _config(pairs, **options)
+        wanted = options.get("target_cores", users)
+        assert os.environ["VLLM_CPU_OMP_THREADS_BIND"] == wanted
 
 
 def test_cores_that_the_user_set_stay_for_a_target_alone(
@@ -131,22 +157,67 @@ def test_every_drafter_gets_a_core_as_far_as_they_go(
     assert _free_cores(list(range(num_cores)), target, num_drafters) == expected
 
 
+def _beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let vLLM say that it was built for GPUs, of which there are two."""
+    from vllm.platforms import current_platform
+
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda _: False)
+    monkeypatch.setattr(type(current_platform), "device_count", lambda *_: 2)
+
+
+def _lookup(**more: Any) -> MineDraftConfig:
+    return MineDraftConfig.from_mapping({"draft_method": "ngram", **more})
+
+
+def test_beside_gpus_a_drafter_without_a_model_takes_none(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minedraft.plugin.lifecycle import _environment
+    from minedraft.plugin.placement import count_devices, refuse_device, resolve_cores
+
+    vllm_config = _config(pairs, mode="none")
+    args = _engine_args(pairs)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    _beside_gpus(monkeypatch)
+    config = _lookup()
+    refuse_device(config, 2, 1)
+    assert resolve_cores(config, args) == config
+    assert count_devices(vllm_config, config.running_drafter) == {"target": 1, "drafter": 0}
+    assert config.drafter is not None
+    assert _environment(config.drafter)["CUDA_VISIBLE_DEVICES"] == ""
+    model = MineDraftConfig.from_mapping({"draft_model": "D", "draft_device": "cuda:1"})
+    assert count_devices(vllm_config, model.running_drafter) == {"target": 1, "drafter": 1}
+    assert model.drafter is not None
+    assert _environment(model.drafter)["CUDA_VISIBLE_DEVICES"] == "1"
+    with pytest.raises(ConfigError, match="runs no model on a CPU"):
+        refuse_device(MineDraftConfig.from_mapping({"draft_model": "D"}), 1, 1)
+
+
+def test_beside_gpus_cores_of_the_drafter_are_checked(
+    pairs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minedraft.plugin.placement import resolve_cores
+
+    _beside_gpus(monkeypatch)
+    with pytest.raises(ConfigError, match="draft_device = 'cpu:999'"):
+        resolve_cores(_lookup(draft_device="cpu:999"), _engine_args(pairs))
+
+
 def _options(pairs: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"draft_model": str(pairs["high"].draft), **more}
 
 
 def _config(pairs: dict[str, Any], engine: dict[str, Any] | None = None, **options: Any) -> Any:
+    args = _engine_args(pairs, **(engine or {}), **minedraft.engine_args(**options))
+    return args.create_engine_config()
+
+
+def _engine_args(pairs: dict[str, Any], **more: Any) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    args = EngineArgs(
-        model=str(pairs["high"].target),
-        dtype="float32",
-        max_model_len=256,
-        block_size=32,
-        **(engine or {}),
-        **minedraft.engine_args(**options),
+    return EngineArgs(
+        model=str(pairs["high"].target), dtype="float32", max_model_len=256, block_size=32, **more
     )
-    return args.create_engine_config()
 
 
 def _count(config: Any) -> dict[str, int]:

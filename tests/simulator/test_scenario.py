@@ -11,11 +11,12 @@ import pytest
 
 from minedraft.emulation import PassTimes
 from minedraft.errors import ConfigError
-from minedraft.profiles import write_profile
+from minedraft.profiles import PassProfile, Profile, write_profile
 from minedraft.simulator import MarkovChains, read_scenarios
+from minedraft.simulator.prediction import ProfiledModels
 from profiles import DRAFT as MEASURED_DRAFT
 from profiles import TARGET as MEASURED_TARGET
-from profiles import make_profile
+from profiles import make_profile, point
 from simulated import run, scenario
 
 TARGET = {"target": {"fixed_ms": 30.0}}
@@ -105,8 +106,8 @@ def test_acceptance_may_go_by_stretches() -> None:
         ({"failures": [{"drafter": 1, "at_s": 0.0, "for_s": 1.0}]}, "failures.drafter"),
         ({"failures": [{"drafter": 0, "at_s": 0.0, "for_s": 0.0}]}, "failures.for_s"),
         ({"failures": [{"drafter": 0, "at_s": 0.0}]}, "has no for_s"),
-        ({"engines": [{"target": {"fixed_ms": 0.0}}]}, "target.fixed_ms = 0.0"),
-        ({"drafters": [{"draft": {"fixed_ms": 0.0}}]}, "draft.fixed_ms = 0.0"),
+        ({"engines": [{"target": {"fixed_ms": 0.0}}]}, "target: ms of a pass over one token = 0"),
+        ({"drafters": [{"draft": {"fixed_ms": 0.0}}]}, "draft: ms of a pass over one token = 0"),
         ({"link": {"mb_per_s": 5e-324}}, "link.mb_per_s"),
         ({"engines": [{**TARGET, "count": 10_001}]}, "engines.count.*10000"),
         ({"requests": _requests(10_000_001, 1)}, "requests.count.*10000000"),
@@ -152,6 +153,40 @@ def test_a_profile_takes_the_place_of_a_latency_model(tmp_path: Path) -> None:
     assert [each.overhead_ms for each in found.engines] == [9.0, 0.0]
     assert found.engines[1].target.fixed_ms == 30.0
     assert found.link.delay_ms == 0.0
+
+
+def _bent_profile() -> Profile:
+    """Of a target whose passes take 10 ms up to 8 tokens, and 2 ms more for each beyond."""
+    sizes = [(b, b * n, 128) for b in (1, 2, 4) for n in (1, 2, 4, 8, 16)]
+    bent = [point(b, n, c, 10.0 + 2.0 * max(0, n - 8)) for b, n, c in sizes]
+    return make_profile(target=PassProfile.of(bent))
+
+
+def test_a_scenario_takes_the_broken_line_of_a_profile(tmp_path: Path) -> None:
+    """The straight one is far off at both ends."""
+    path = tmp_path / "pair.json"
+    profile = _bent_profile()
+    write_profile(profile, path)
+    name = {"profile": str(path)}
+    found = scenario(engines=[{"target": name}], drafters=[DRAFT]).engines[0].target
+    for size, ms in (((1, 1, 128), 10.0), ((4, 4, 512), 10.0), ((64, 4, 512), 122.0)):
+        assert found.pass_ms(*size) == pytest.approx(ms, rel=0.02)
+    assert profile.latency_model("target").pass_ms(1, 1, 128) < 7.0
+    assert profile.latency_model("target").pass_ms(64, 4, 512) < 80.0
+    assert ProfiledModels(profile).models(None)[0] == found
+
+
+def test_a_profile_without_a_fixed_time_is_taken(tmp_path: Path) -> None:
+    """Fits of old had none where the time was all in the requests."""
+    path = tmp_path / "pair.json"
+    write_profile(make_profile(), path)
+    table = json.loads(path.read_text())
+    table["target"]["fit"] |= {"fixed_ms": 0.0, "per_request_ms": 30.0}
+    path.write_text(json.dumps(table))
+    found = scenario(engines=[{"target": {"profile": str(path)}}], drafters=[DRAFT])
+    assert found.engines[0].target.pass_ms(1, 1, 0) == 30.0
+    with pytest.raises(ConfigError, match="ms of a pass over one token = 0"):
+        scenario(engines=[{"target": {"fixed_ms": 0.0}}], drafters=[DRAFT])
 
 
 def test_a_profile_for_all_fills_in_what_is_not_named(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ class Echo:
     """Says the last token again."""
 
     def __init__(self, surroundings: Surroundings, times: int = 1) -> None:
+        if not isinstance(times, int):
+            raise ValueError(f"times is {times!r}")
         self._times = times
 
     def needs(self) -> Needs:

@@ -7,7 +7,7 @@ from typing import Any
 from minedraft.methods import Surroundings, Text
 
 SURROUNDINGS = Surroundings(
-    vocab_size=100, max_model_len=64, max_num_seqs=8, num_draft_tokens=4, seed=0
+    vocab_size=100, max_model_len=64, max_num_seqs=8, num_speculative_tokens=4, seed=0
 )
 
 

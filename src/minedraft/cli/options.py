@@ -99,6 +99,8 @@ def refuse_misspelt(flags: Sequence[str]) -> None:
         name = flag.partition("=")[0]
         if not name.startswith(_OUR_PREFIXES):
             continue
+        if name in ours:
+            raise ConfigError(f"minedraft: this command has no {name}; see its --help")
         near = difflib.get_close_matches(name, ours, n=1) or ours
         raise ConfigError(f"minedraft: there is no flag {name}; did you mean {', '.join(near)}?")
 

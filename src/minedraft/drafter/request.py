@@ -93,7 +93,6 @@ class DraftedRequest:
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""
         self.num_computed = self.num_fed = 0
-        self.is_exhausted = False
         self.guesses, self.drawn_from, self.confidences = [], [], []
 
     def add_guess(

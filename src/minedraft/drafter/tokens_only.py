@@ -5,6 +5,7 @@ Owns the translation of rows into texts, and the check of what comes back.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from minedraft.drafter.device import DeviceInfo, Guess, Row
@@ -52,16 +53,11 @@ class TokensOnlyDevice:
     def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         """See DraftDevice.run; who gets fewer tokens than wanted is exhausted."""
         texts = [self._text(row) for row in rows]
-        drafts = self._drafter.draft(texts)
-        if len(drafts) != len(texts):
-            raise DrafterError(
-                f"minedraft: {self._name}.draft returned {len(drafts)} drafts for "
-                f"{len(texts)} texts"
-            )
+        drafts = self._asked(texts)
         for row, draft in zip(rows, drafts, strict=True):
             row.request.is_exhausted = len(draft) < row.num_wanted
         return {
-            text.request_id: [Guess(token) for token in self._checked(draft, text)]
+            text.request_id: [Guess(token) for token in draft]
             for text, draft in zip(texts, drafts, strict=True)
         }
 
@@ -88,13 +84,29 @@ class TokensOnlyDevice:
             num_wanted=row.num_wanted,
         )
 
-    def _checked(self, draft: Sequence[int], text: Text) -> list[int]:
-        tokens = [int(token) for token in draft]
-        wrong = next((each for each in tokens if not 0 <= each < self._vocab_size), None)
-        if wrong is not None or len(tokens) > text.num_wanted:
-            what = f"{len(tokens)} tokens" if wrong is None else f"token {wrong}"
-            raise DrafterError(
-                f"minedraft: {self._name}.draft returned {what} for a request; allowed: up to "
-                f"{text.num_wanted} tokens from 0 to {self._vocab_size - 1}"
-            )
+    def _asked(self, texts: Sequence[Text]) -> list[list[int]]:
+        """The drafts, checked."""
+        drafts = self._drafter.draft(texts)
+        if not isinstance(drafts, Sequence) or len(drafts) != len(texts):
+            raise self._wrong(drafts, f"a list of {len(texts)} drafts")
+        return [self._checked(draft, text) for draft, text in zip(drafts, texts, strict=True)]
+
+    def _checked(self, draft: object, text: Text) -> list[int]:
+        allowed = f"up to {text.num_wanted} integers from 0 to {self._vocab_size - 1} for a request"
+        is_list = isinstance(draft, Sequence) and not isinstance(draft, str | bytes)
+        if not is_list or len(draft) > text.num_wanted:  # type: ignore[arg-type]
+            raise self._wrong(draft, allowed)
+        tokens = []
+        for token in draft:  # type: ignore[attr-defined]
+            try:
+                tokens.append(operator.index(token))
+            except TypeError as error:
+                raise self._wrong(draft, allowed) from error
+            if isinstance(token, bool) or not 0 <= tokens[-1] < self._vocab_size:
+                raise self._wrong(draft, allowed)
         return tokens
+
+    def _wrong(self, value: object, allowed: str) -> DrafterError:
+        return DrafterError(
+            f"minedraft: {self._name}.draft returned {value!r:.200}; allowed: {allowed}"
+        )

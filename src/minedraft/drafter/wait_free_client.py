@@ -29,6 +29,14 @@ from minedraft.transport.messages import Add, Candidates, Commit, Draft, Guesses
 _MOST_REPORTS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """A pass, and the length of the sequence that its guesses reached."""
+
+    end: int
+    times: PassTimes
+
+
 @dataclass(slots=True, kw_only=True)
 class _Followed:
     """`recent` is what was committed from `basis` on, the length that the drafter's last
@@ -63,12 +71,10 @@ class _Followed:
         else:
             self.drop()
 
-    def take_in(
-        self, draft: Draft, passes: Sequence[PassTimes], vocab_size: int | None
-    ) -> int | None:
+    def take_in(self, draft: Draft, passes: Sequence[_Reach], vocab_size: int | None) -> int | None:
         """Follow the drafter's news, if it was right about all that was committed since.
 
-        `passes` are those that led to it, one guess each, the newest last. Fewer
+        `passes` are those that led to it, the newest last. Fewer
         guesses than are held tell nothing new: the drafter forgot its own, and makes them
         again. Returns how many guesses are new; None if they cannot be true.
         """
@@ -84,7 +90,8 @@ class _Followed:
             return None
         self._hold(
             guesses,
-            self.passes[:agreed] + _last(passes, len(news.token_ids)),
+            self.passes[:agreed]
+            + [_pass_at(passes, news.committed_len + at) for at in range(len(news.token_ids))],
             _joined(self.candidates, agreed, news.candidates),
             draft.confidences and draft.confidences[count:],
         )
@@ -271,14 +278,13 @@ class WaitFreeClient:
 
     def _accept(self, reports: Sequence[Guesses]) -> None:
         """Take in the newest news of each request; what they replace is not looked at."""
-        newest: dict[tuple[str, int], tuple[Draft, list[PassTimes]]] = {}
+        newest: dict[tuple[str, int], tuple[Draft, list[_Reach]]] = {}
         for report in reports:
             times = PassTimes(report.start_ns, report.end_ns, report.num_passes)
             for draft in report.drafts:
                 key = draft.request_id, draft.version
-                passes = newest[key][1] if key in newest else []
-                passes.append(times)
-                newest[key] = draft, passes
+                before, passes = newest.get(key, (None, []))
+                newest[key] = draft, _followed_by(passes, before, draft, times)
         for draft, passes in newest.values():
             followed = self._followed.get(draft.request_id)
             news = None
@@ -303,10 +309,21 @@ def _fits(draft: Draft, followed: _Followed) -> bool:
     )
 
 
-def _last(passes: Sequence[PassTimes], count: int) -> list[PassTimes]:
-    """The pass of each of the newest `count` guesses; of older ones, the oldest there is."""
-    known = list(passes[-count:]) if count else []
-    return [passes[0]] * (count - len(known)) + known
+def _followed_by(
+    passes: Sequence[_Reach], before: Draft | None, draft: Draft, times: PassTimes
+) -> list[_Reach]:
+    """The passes up to `before` whose guesses `draft` still has, and the one of `draft`."""
+    end = draft.committed_len + len(draft.token_ids)
+    same = draft.committed_len
+    if before is not None:
+        known = before.token_ids[max(0, draft.committed_len - before.committed_len) :]
+        same += num_equal(known, draft.token_ids)
+    return [*(each for each in passes if each.end <= same), _Reach(end, times)]
+
+
+def _pass_at(passes: Sequence[_Reach], position: int) -> PassTimes:
+    """The pass that guessed the token at `position` of the sequence."""
+    return next(each.times for each in passes if position < each.end)
 
 
 def _part(draft: Draft, start: int) -> Draft:

@@ -5,7 +5,7 @@ It imports no vLLM, so that their process starts at once.
 
 from minedraft.methods.base import Drafter, Needs, Surroundings, Text
 from minedraft.methods.double import DoubleDrafter
-from minedraft.methods.registry import MODEL, check_method, make_drafter
+from minedraft.methods.registry import MODEL, check_installed, check_method, make_drafter
 
 __all__ = [
     "MODEL",
@@ -14,6 +14,7 @@ __all__ = [
     "Needs",
     "Surroundings",
     "Text",
+    "check_installed",
     "check_method",
     "make_drafter",
 ]

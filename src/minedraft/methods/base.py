@@ -29,7 +29,7 @@ class Surroundings:
     """The target's."""
     max_num_seqs: int
     """Most requests in one call."""
-    num_draft_tokens: int
+    num_speculative_tokens: int
     """k: drafts that are verified in a step. Ahead of the target more are wanted."""
     seed: int
 

@@ -2,14 +2,16 @@
 
 The drafts are those of vLLM's `ngram` method (`vllm.v1.spec_decode.ngram_proposer`): of the
 n-grams of `prompt_lookup_min` to `prompt_lookup_max` tokens at the end of the text the longest
-that came before, and of its places the first. An index that grows with the text takes the
-place of a search through all of it. Idea: Saxena, Prompt Lookup Decoding, 2023.
+that came before, and of its places the first. An index of the shortest n-grams, which grows
+with the text, takes the place of a search through all of it. Idea: Saxena, Prompt Lookup
+Decoding, 2023.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from minedraft.methods.base import Needs, Surroundings, Text
 from minedraft.validation import check_int
@@ -42,12 +44,50 @@ class NgramOptions:
         )
 
 
-@dataclass(slots=True)
 class _Index:
-    """Where each n-gram of a text first ended, counted in tokens from its start."""
+    """A text, and where each of its shortest n-grams ended, counted in tokens from its start."""
 
-    tokens: list[int] = field(default_factory=list)
-    ends: dict[tuple[int, ...], int] = field(default_factory=dict)
+    def __init__(self, shortest: int) -> None:
+        self.tokens: list[int] = []
+        self._shortest = shortest
+        self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Go on with `tokens`."""
+        for token in tokens:
+            self.tokens.append(token)
+            if len(self.tokens) >= self._shortest:
+                self._ends[self._last()].append(len(self.tokens))
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        while len(self.tokens) > length:
+            if len(self.tokens) >= self._shortest:
+                self._ends[self._last()].pop()
+            self.tokens.pop()
+
+    def match(self, longest: int) -> int | None:
+        """Where the longest n-gram at the end of the text, of at most `longest` tokens, ended
+        first; None if not even a shortest one came before."""
+        best, best_length = None, 0
+        for end in self._ends.get(self._last(), [])[:-1]:
+            length = self._common(end, longest)
+            if length > best_length:
+                best, best_length = end, length
+            if length == longest:
+                break
+        return best
+
+    def _common(self, end: int, longest: int) -> int:
+        """Tokens, up to `longest`, in which the text up to `end` ends as the whole of it does."""
+        tokens, length = self.tokens, self._shortest
+        most = min(longest, end)
+        while length < most and tokens[end - length - 1] == tokens[-length - 1]:
+            length += 1
+        return length
+
+    def _last(self) -> tuple[int, ...]:
+        return tuple(self.tokens[-self._shortest :])
 
 
 class NgramDrafter:
@@ -55,7 +95,6 @@ class NgramDrafter:
 
     def __init__(self, surroundings: Surroundings, options: NgramOptions) -> None:
         self._shortest, self._longest = options.lengths
-        self._max_model_len = surroundings.max_model_len
         self._indexes: dict[str, _Index] = {}
 
     def needs(self) -> Needs:
@@ -68,35 +107,14 @@ class NgramDrafter:
 
     def roll_back(self, request_id: str, length: int) -> None:
         """See Drafter.roll_back."""
-        index = self._indexes[request_id]
-        for end in range(len(index.tokens), length, -1):
-            for ngram in self._ngrams_at(index.tokens, end):
-                if index.ends[ngram] == end:
-                    del index.ends[ngram]
-            index.tokens.pop()
+        self._indexes[request_id].cut(length)
 
     def release(self, request_id: str) -> None:
         """See Drafter.release."""
         self._indexes.pop(request_id, None)
 
     def _draft(self, text: Text) -> list[int]:
-        index = self._indexes.setdefault(text.request_id, _Index())
-        for token in text.new_tokens:
-            index.tokens.append(token)
-            for ngram in self._ngrams_at(index.tokens, len(index.tokens)):
-                index.ends.setdefault(ngram, len(index.tokens))
-        wanted = min(text.num_wanted, self._max_model_len - len(index.tokens))
-        return self._continuation(index, wanted) if wanted > 0 else []
-
-    def _continuation(self, index: _Index, num_wanted: int) -> list[int]:
-        length = len(index.tokens)
-        for ngram in self._ngrams_at(index.tokens, length):
-            end = index.ends[ngram]
-            if end < length:
-                return index.tokens[end : end + num_wanted]
-        return []
-
-    def _ngrams_at(self, tokens: Sequence[int], end: int) -> list[tuple[int, ...]]:
-        """Those that end there, the longest first."""
-        longest = min(self._longest, end)
-        return [tuple(tokens[end - n : end]) for n in range(longest, self._shortest - 1, -1)]
+        index = self._indexes.setdefault(text.request_id, _Index(self._shortest))
+        index.extend(text.new_tokens)
+        end = index.match(self._longest) if text.num_wanted else None
+        return [] if end is None else index.tokens[end : end + text.num_wanted]

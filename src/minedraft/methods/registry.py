@@ -7,6 +7,9 @@ named by where its class is: ``package.module:Class``.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -30,17 +33,24 @@ class _Own:
 
     make: Callable[[Surroundings, Any], Drafter]
     options: type
+    needs_package: str | None = None
 
 
 _OWN: dict[str, _Own] = {
     "ngram": _Own(NgramDrafter, NgramOptions),
-    "suffix": _Own(SuffixDrafter, SuffixOptions),
+    "suffix": _Own(SuffixDrafter, SuffixOptions, "arctic_inference"),
 }
 
 
 def check_method(method: object, options: object) -> None:
     """Raise ConfigError for a name that is no method, and for options that it does not take."""
     table = as_mapping("draft_options", options)
+    try:
+        json.dumps(table, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError.bad_value(
+            "draft_options", table, f"what JSON has a form for ({error})"
+        ) from error
     if isinstance(method, str) and method == MODEL:
         refuse_unknown(f"draft_options of draft_method {method!r}", table, ())
     elif isinstance(method, str) and method in _OWN:
@@ -49,6 +59,26 @@ def check_method(method: object, options: object) -> None:
         names = ", ".join(map(repr, (MODEL, *_OWN)))
         raise ConfigError.bad_value(
             "draft_method", method, f"{names}, or the place of a class as in 'package.module:Class'"
+        )
+
+
+def check_installed(method: str) -> None:
+    """Raise ConfigError if the package that a method needs cannot be found from here.
+
+    Nothing is imported but the packages that its module lies in.
+    """
+    own = _OWN.get(method)
+    place = method.partition(":")[0] if own is None else own.needs_package
+    if place is None:
+        return
+    try:
+        is_there = importlib.util.find_spec(place) is not None
+    except (ImportError, ValueError):
+        is_there = False
+    if not is_there:
+        hint = "" if own is None else f"; install {place.replace('_', '-')}"
+        raise ConfigError.bad_value(
+            "draft_method", method, f"one whose module {place!r} can be imported{hint}"
         )
 
 
@@ -87,10 +117,17 @@ def _elsewhere(method: str, options: Mapping[str, object], surroundings: Surroun
             "draft_method", method, f"a class that the drafter's process can import ({error})"
         ) from error
     try:
-        drafter: Drafter = kind(surroundings, **options)
-    except (TypeError, ValueError) as error:
+        inspect.signature(kind).bind(surroundings, **options)
+    except TypeError as error:
         raise ConfigError.bad_value(
             "draft_options", dict(options), f"what {method} takes ({error})"
+        ) from error
+    try:
+        drafter: Drafter = kind(surroundings, **options)
+    # It is somebody else's code: there is no common base of what it may raise.
+    except Exception as error:
+        raise ConfigError(
+            f"minedraft: {method} could not be made: {type(error).__name__}: {error}"
         ) from error
     lacking = [each for each in _METHODS if not callable(getattr(drafter, each, None))]
     if lacking:

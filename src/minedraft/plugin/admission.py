@@ -11,6 +11,7 @@ from vllm.tokenizers import get_tokenizer
 
 from minedraft.config import DrafterConfig
 from minedraft.errors import ConfigError
+from minedraft.methods import check_installed
 
 _PROBE = (
     "The quick brown fox, 1234.5 + 67 = ?\n\tdef f(x): return {'a': [x, None]}  # naïve\n"
@@ -35,6 +36,14 @@ def refuse_target(vllm_config: VllmConfig) -> None:
         )
     if vllm_config.speculative_config is not None:
         _refuse_recurrent("model", model)
+
+
+def refuse_drafter(drafter: DrafterConfig, target: ModelConfig) -> None:
+    """Raise ConfigError for a draft model, or a method without one, that could not start."""
+    if drafter.runs_model:
+        refuse_draft_model(drafter, target)
+    else:
+        check_installed(drafter.method)
 
 
 def refuse_draft_model(drafter: DrafterConfig, target: ModelConfig) -> None:

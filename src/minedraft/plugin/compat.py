@@ -67,6 +67,8 @@ _EXECUTOR = "vllm.v1.executor.multiproc_executor:MultiprocExecutor"
 _WORKER = "vllm.v1.worker.gpu_worker:Worker"
 _RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 
+_OMP = "vllm.utils.ompmultiprocessing:OMPProcessManager"
+
 _SCHEDULER_ATTRIBUTES = (
     "current_step",
     "running",
@@ -95,6 +97,7 @@ _REQUEST_ATTRIBUTES = (
 )
 
 HOOKS = (
+    Hook(owner=_OMP, name="__init__", parameters=("config",)),
     Hook(owner=_SCHEDULER, name="schedule", parameters=("throttle_prefills",)),
     Hook(
         owner=_SCHEDULER,

@@ -5,7 +5,6 @@ Owns the mapping of options; whether the model fits the target is `admission`'s.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import VllmConfig
@@ -46,7 +45,7 @@ def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[s
         "enforce_eager": drafter.enforce_eager or drafter.device.kind == "cpu",
         "enable_prefix_caching": True,
         "async_scheduling": False,
-        "seed": _seed(settings),
+        "seed": settings.drafter_seed,
         "trust_remote_code": settings.trust_remote_code,
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
@@ -62,10 +61,3 @@ def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[s
     if drafter.device.kind == "cuda":
         options["gpu_memory_utilization"] = drafter.memory_share
     return options
-
-
-def _seed(settings: DrafterSettings) -> int:
-    """A seed that shares nothing with the target's: drawn drafts must be independent of what
-    the target draws, or their verification is not exact."""
-    text = f"minedraft drafter {settings.seed} {settings.life}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

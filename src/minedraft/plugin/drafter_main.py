@@ -6,6 +6,7 @@ one JSON object on standard input. Heavy imports wait until the process is pinne
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
@@ -47,6 +48,13 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     life: int = 0
     """How often the drafter was started before for this engine."""
 
+    @property
+    def drafter_seed(self) -> int:
+        """A seed that shares nothing with the target's: drafts must be independent of what the
+        target draws, or the verification of drawn ones is not exact."""
+        text = f"minedraft drafter {self.seed} {self.life}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
+
 
 def main() -> int:
     """Run the drafter until it is told to end; 1 if it could not start."""
@@ -56,13 +64,13 @@ def main() -> int:
         settings.parent_pid, last_words=lambda: PrivateEndpoint.remove_at(settings.address)
     )
     config = MineDraftConfig.from_mapping(settings.options)
-    _pin(config)
     channel = drafter_channel(settings.address)
     if channel.wait_until_connected(_CONNECT_TIMEOUT_S):
         # From here on no kill can leave a socket file behind.
         PrivateEndpoint.remove_at(settings.address)
     clock = make_clock(config.emulate)
     try:
+        _pin(config)
         device = _open_device(settings, config, clock)
     except Exception as error:
         logger.exception("minedraft drafter: start failed")
@@ -143,8 +151,8 @@ def _open_method(
         vocab_size=settings.target_vocab_size,
         max_model_len=settings.target_max_model_len,
         max_num_seqs=settings.max_num_seqs,
-        num_draft_tokens=config.num_draft_tokens,
-        seed=settings.seed,
+        num_speculative_tokens=config.num_draft_tokens,
+        seed=settings.drafter_seed,
     )
     made = make_drafter(drafter.method, drafter.options, surroundings)
     return TokensOnlyDevice(made, surroundings, drafter.method)

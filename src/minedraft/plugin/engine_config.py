@@ -23,7 +23,7 @@ from minedraft.config import MineDraftConfig
 from minedraft.drafter.process import DrafterLauncher, StartingDrafter
 from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
-from minedraft.plugin.admission import refuse_draft_model, refuse_target
+from minedraft.plugin.admission import refuse_drafter, refuse_target
 from minedraft.plugin.compat import check_vllm
 from minedraft.plugin.placement import refuse_device, resolve_cores
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
@@ -135,8 +135,8 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         warn_of_cpu_compilation(self)
         vllm_config = original(self, *args, **kwargs)
         refuse_target(vllm_config)
-        if config.running_drafter is not None and config.running_drafter.runs_model:
-            refuse_draft_model(config.running_drafter, vllm_config.model_config)
+        if config.running_drafter is not None:
+            refuse_drafter(config.running_drafter, vllm_config.model_config)
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
@@ -176,7 +176,7 @@ def _set_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
 def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
     """Raise ConfigError for the first argument that cannot work with minedraft."""
     ours: dict[str, Any] = {"method": "custom_class", "model": PROPOSER}
-    spec = args.speculative_config
+    spec, drafter = args.speculative_config, config.running_drafter
     is_ours = isinstance(spec, dict) and ours.items() <= spec.items()
     refusals: list[tuple[bool, str, object, str]] = [
         (
@@ -213,7 +213,7 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
             "1 (tensor parallelism works)",
         ),
         (
-            bool(args.device_ids) and config.drafter is not None,
+            bool(args.device_ids) and drafter is not None and drafter.device.kind != "cpu",
             "device_ids",
             args.device_ids,
             "not given: use CUDA_VISIBLE_DEVICES, in which the target takes the first GPUs",

@@ -71,15 +71,15 @@ def open_draft_source(vllm_config: VllmConfig, clock: Clock) -> DraftSource:
     if starting is None or launcher is None or config.drafter is None:
         return NoDrafter()
     connection = starting.wait(config.drafter.start_timeout_s)
+    blocks = f", {connection.hello.num_kv_blocks} KV blocks of {connection.hello.block_size} tokens"
     logger.info(
-        "minedraft: mode %s, k = %d, drafter %s on %s (pid %d), %d KV blocks of %d tokens",
+        "minedraft: mode %s, k = %d, drafter %s on %s (pid %d)%s",
         config.mode,
         config.num_speculative_tokens,
         config.drafter.name,
         config.drafter.device,
         connection.hello.pid,
-        connection.hello.num_kv_blocks,
-        connection.hello.block_size,
+        blocks if config.drafter.runs_model else "",
     )
     connected = _Connected(
         connection=connection,
@@ -174,6 +174,9 @@ def _environment(drafter: DrafterConfig) -> dict[str, str]:
     env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     env["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     device = drafter.device
+    if not drafter.runs_model:
+        # Whatever it imports, the GPUs are the target's.
+        env |= dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "")
     if device.kind == "cuda":
         assert device.index is not None
         visible = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]

@@ -13,7 +13,6 @@ from dataclasses import replace
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
-from vllm.utils.ompmultiprocessing import OMPProcessManager
 
 from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.devices import Device, parse_cores, share_of_cores
@@ -22,34 +21,35 @@ from minedraft.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _CORES_VARIABLE = "VLLM_CPU_OMP_THREADS_BIND"
-# What an engine before in this process wrote there, so that it is not taken for the user's.
+# What an engine before in this process wrote there, and what the user had, for the next one.
 _OUR_CORES = "MINEDRAFT_TARGET_CORES"
+_USERS_CORES = "MINEDRAFT_USERS_CORES"
 
 
 def refuse_device(config: MineDraftConfig, num_target_devices: int, num_drafters: int) -> None:
     """Raise ConfigError for a drafter's device that the platform lacks or the target takes."""
-    if config.drafter is None or config.drafter.device.kind == "cpu":
-        is_model = config.drafter is not None and config.drafter.runs_model
-        if config.drafter is not None and is_model and not current_platform.is_cpu():
+    drafter = config.running_drafter
+    if drafter is None or drafter.device.kind == "cpu":
+        if drafter is not None and drafter.runs_model and not current_platform.is_cpu():
             raise ConfigError.bad_value(
                 "draft_device",
-                str(config.drafter.device),
+                str(drafter.device),
                 "'cuda:N': the installed vLLM is built for GPUs and runs no model on a CPU",
             )
         return
     if current_platform.is_cpu():
         raise ConfigError.bad_value(
             "draft_device",
-            str(config.drafter.device),
+            str(drafter.device),
             "'cpu' or 'cpu:N': the installed vLLM is built for CPUs",
         )
-    index, count = config.drafter.device.index, current_platform.device_count()
+    index, count = drafter.device.index, current_platform.device_count()
     assert index is not None
     if not num_target_devices <= index <= count - num_drafters:
         others = f", of which {num_drafters} in a row are needed" if num_drafters > 1 else ""
         raise ConfigError.bad_value(
             "draft_device",
-            str(config.drafter.device),
+            str(drafter.device),
             f"a GPU that the target leaves free{others}: the target takes cuda:0 to "
             f"cuda:{num_target_devices - 1}, and {count} GPUs are visible",
         )
@@ -63,9 +63,10 @@ def resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig:
     Raises:
         ConfigError: a core is none of this process's.
     """
-    if not current_platform.is_cpu():
-        return config
     drafter = config.running_drafter
+    if not current_platform.is_cpu():
+        _check_cores_beside_gpus(drafter)
+        return config
     if drafter is None:
         _bind_target_alone(config, args)
         return config
@@ -85,6 +86,13 @@ def resolve_cores(config: MineDraftConfig, args: EngineArgs) -> MineDraftConfig:
     return replace(config, drafter=replace(drafter, device=device))
 
 
+def _check_cores_beside_gpus(drafter: DrafterConfig | None) -> None:
+    """A drafter without a model may run on cores beside GPUs, of which the target wants none."""
+    if drafter is not None and drafter.device.cores is not None:
+        allowed = sorted(os.sched_getaffinity(0))
+        _check_cores("draft_device", drafter.device, drafter.device.cores, allowed)
+
+
 def count_devices(vllm_config: VllmConfig, drafter: DrafterConfig | None) -> dict[str, int]:
     """Devices of the target and of the drafter: GPUs, or CPU cores."""
     if not current_platform.is_cpu():
@@ -98,6 +106,8 @@ def count_devices(vllm_config: VllmConfig, drafter: DrafterConfig | None) -> dic
 
 def _num_target_cores(vllm_config: VllmConfig) -> int:
     """Those that vLLM's threads are bound to: by default it leaves cores to its scheduler."""
+    from vllm.utils.ompmultiprocessing import OMPProcessManager
+
     if os.environ.get(_CORES_VARIABLE) == "nobind":
         return len(os.sched_getaffinity(0))
     groups = OMPProcessManager(vllm_config).cpu_lists
@@ -109,13 +119,30 @@ def _bind_target_alone(config: MineDraftConfig, args: EngineArgs) -> None:
         target = parse_cores(config.target_cores, "target_cores")
         _check_target_cores(config, target, sorted(os.sched_getaffinity(0)))
         _bind(_binding(config, target, args.tensor_parallel_size * args.data_parallel_size))
-    elif _OUR_CORES in os.environ and os.environ.get(_CORES_VARIABLE) == os.environ[_OUR_CORES]:
-        # An engine before this one had a drafter to leave cores to.
-        del os.environ[_CORES_VARIABLE], os.environ[_OUR_CORES]
+        return
+    # An engine before this one may have had a drafter to leave cores to, or cores of its own.
+    _keep(_CORES_VARIABLE, _users_cores())
+    _keep(_OUR_CORES, None)
+    _keep(_USERS_CORES, None)
 
 
 def _bind(binding: str) -> None:
+    _keep(_USERS_CORES, _users_cores())
     os.environ[_CORES_VARIABLE] = os.environ[_OUR_CORES] = binding
+
+
+def _users_cores() -> str | None:
+    """What the user bound the target to; None if nothing."""
+    given = os.environ.get(_CORES_VARIABLE)
+    is_ours = given is not None and given == os.environ.get(_OUR_CORES)
+    return os.environ.get(_USERS_CORES) if is_ours else given
+
+
+def _keep(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def _warn_of_shared_cores(
@@ -138,9 +165,10 @@ def _warn_of_shared_cores(
 def _target_cores(config: MineDraftConfig) -> tuple[int, ...] | None:
     if config.target_cores is not None:
         return parse_cores(config.target_cores, "target_cores")
-    given = os.environ.get(_CORES_VARIABLE, "auto")
-    if given in ("auto", "nobind", "", os.environ.get(_OUR_CORES)):
+    given = _users_cores()
+    if given in (None, "auto", "nobind", ""):
         return None
+    assert given is not None
     return parse_cores(given.replace("|", ","), _CORES_VARIABLE)
 
 
@@ -149,9 +177,8 @@ def _binding(config: MineDraftConfig, cores: tuple[int, ...], num_workers: int) 
 
     Groups that the user made stay as they are if they are as many.
     """
-    given = os.environ.get(_CORES_VARIABLE, "")
-    is_the_users = config.target_cores is None and given != os.environ.get(_OUR_CORES)
-    if is_the_users and given[:1].isdigit() and given.count("|") + 1 == num_workers:
+    given = _users_cores() or ""
+    if config.target_cores is None and given[:1].isdigit() and given.count("|") + 1 == num_workers:
         return given
     groups = (share_of_cores(cores, rank, num_workers) for rank in range(num_workers))
     return "|".join(",".join(map(str, group)) for group in groups)
@@ -174,7 +201,7 @@ def _free_cores(
 def _check_target_cores(
     config: MineDraftConfig, target: tuple[int, ...], allowed: list[int]
 ) -> None:
-    value = config.target_cores or os.environ.get(_CORES_VARIABLE)
+    value = config.target_cores or _users_cores()
     _check_cores("target_cores", value, target, allowed)
 
 

@@ -174,11 +174,12 @@ def _profile(pair: ProfiledPair, measured: _Measured, provenance: Provenance) ->
     asked_ms = median(gap for each in drafted for gap in each.gaps_ms)
     config = active_options(measured.vllm_config)
     assert config.drafter is not None
+    assert config.drafter.model is not None
     num_target = count_devices(measured.vllm_config, None)["target"]
     num_draft = count_devices(measured.vllm_config, config.drafter)["drafter"]
     return Profile(
         target_model=pair.target,
-        draft_model=config.drafter.name,
+        draft_model=config.drafter.model,
         target_device=_target_device(num_target),
         draft_device=str(config.drafter.device),
         num_target_devices=num_target,

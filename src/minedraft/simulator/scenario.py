@@ -303,7 +303,9 @@ def read_scenarios(path: str | Path, *, seed: int | None = None) -> list[Scenari
 
 
 def _check_takes_time(where: str, latency: PassTimes) -> None:
-    check_number(f"{where}.fixed_ms", latency.fixed_ms, _SHORTEST_PASS_MS)
+    check_number(
+        f"{where}: ms of a pass over one token", latency.pass_ms(1, 1, 1), _SHORTEST_PASS_MS
+    )
 
 
 def _require(where: str, options: Mapping[str, object], names: tuple[str, ...]) -> None:
