@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minedraft.termination import exit_on_sigterm
 from minedraft.trace import draw_timeline, read_trace, write_perfetto
 
 MODES = ("none", "sequential", "two-batch", "wait-free")
@@ -142,7 +143,7 @@ def _call(command: Sequence[str], mode: str, log: Path) -> None:
     """Run one mode; what its engine prints goes to `log`, and to the screen if it fails."""
     print(f"mode {mode}: running, log in {log}", flush=True)
     begin = time.monotonic()
-    with log.open("w", encoding="utf-8") as output:
+    with log.open("w", encoding="utf-8") as output, exit_on_sigterm():
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

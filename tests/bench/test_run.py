@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -224,6 +226,31 @@ def test_no_process_outlives_its_limit(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="took more than 3 s"):
         WorkerProcess(limit_s=3.0, command=command).run(run, ResultsFolder(path=tmp_path))
     for process in json.loads((tmp_path / f"{run.identity}.log").read_text()):
+        assert _ends(process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    code = (
+        "import signal\n"
+        "from pathlib import Path\n"
+        "from bench_runs import make_run\n"
+        "from minedraft.bench.results import ResultsFolder\n"
+        "from minedraft.bench.worker_process import WorkerProcess\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "command = ('sh', '-c', 'sleep 60 & echo [$$, $!]; sleep 60')\n"
+        f"folder = ResultsFolder(path=Path({str(tmp_path)!r}))\n"
+        "WorkerProcess(limit_s=60.0, command=command).run(make_run(), folder)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
+    log = tmp_path / f"{make_run().identity}.log"
+    deadline = time.monotonic() + 30.0
+    while not (log.exists() and log.read_text().endswith("]\n")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    command.send_signal(number)
+    assert command.wait(20.0) != 0
+    for process in json.loads(log.read_text()):
         assert _ends(process)
 
 

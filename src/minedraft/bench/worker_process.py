@@ -19,6 +19,7 @@ from minedraft.bench.results import ResultsFolder
 from minedraft.bench.spec import RunSpec
 from minedraft.errors import BenchError
 from minedraft.openmp import preload_value
+from minedraft.termination import exit_on_sigterm
 
 WORKER = (sys.executable, "-m", "minedraft.plugin.bench_worker")
 _LOG_LINES = 15
@@ -35,7 +36,8 @@ class WorkerProcess:
     def run(self, spec: RunSpec, folder: ResultsFolder) -> RunOutcome:
         """What the run gave; BenchError with the end of its log if it failed.
 
-        No process of the run is left, however this ends.
+        No process of the run is left, however this ends; if this process is killed, the worker
+        itself sees to it.
         """
         log = folder.log(spec)
         with tempfile.TemporaryDirectory(prefix="minedraft-bench-") as place:
@@ -64,7 +66,8 @@ class WorkerProcess:
             start_new_session=True,
         )
         try:
-            process.communicate(request.encode(), timeout=self.limit_s)
+            with exit_on_sigterm():
+                process.communicate(request.encode(), timeout=self.limit_s)
         except subprocess.TimeoutExpired:
             return f"took more than {self.limit_s:g} s"
         finally:

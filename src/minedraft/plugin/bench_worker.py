@@ -7,6 +7,8 @@ that is named there. Owns the order of things; engine and requests are bench_eng
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,6 +21,7 @@ import msgspec
 from minedraft.bench.message import RunOutcome, decode_request
 from minedraft.bench.metrics import Quantiles, figures
 from minedraft.bench.spec import RunSpec
+from minedraft.drafter import die_with_parent
 from minedraft.errors import MineDraftError
 from minedraft.plugin.bench_engine import (
     Answered,
@@ -54,6 +57,7 @@ _COURSE = (
 def main() -> int:
     """Run what standard input says; 1 if it is refused or fails, with the reason on stderr."""
     preload_openmp()
+    _end_with_parent()
     try:
         spec, output = decode_request(sys.stdin.buffer.read())
         outcome = measure(spec)
@@ -62,6 +66,15 @@ def main() -> int:
         return 1
     output.write_bytes(msgspec.json.encode(outcome))
     return 0
+
+
+def _end_with_parent() -> None:
+    """End all of this session soon after the process that started it was killed.
+
+    Only in a session of its own, as WorkerProcess makes it; else the others are not ours.
+    """
+    if os.getsid(0) == os.getpid():
+        die_with_parent(os.getppid(), last_words=lambda: os.killpg(0, signal.SIGKILL))
 
 
 def measure(spec: RunSpec) -> RunOutcome:
