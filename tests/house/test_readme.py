@@ -23,7 +23,7 @@ SHELL_FENCES = {"", "bash", "console", "sh", "shell"}
 #: Other people's programs: that they exist is not ours to prove.
 FOREIGN = {"cd", "curl", "export", "git", "pip", "python", "python3", "source", "vllm", "."}
 #: These hand what they do not know to `vllm serve`.
-PASS_THROUGH = {"profile", "serve"}
+PASS_THROUGH = {"profile", "serve", "doctor"}
 #: Where scripts/setup puts commands.
 ENVIRONMENT = ".venv/bin/"
 _SEPARATORS = {"&&", "||", ";", "|", "&"}
