@@ -51,11 +51,12 @@ def check_method(method: object, options: object) -> None:
         raise ConfigError.bad_value(
             "draft_options", table, f"what JSON has a form for ({error})"
         ) from error
-    if isinstance(method, str) and method == MODEL:
-        refuse_unknown(f"draft_options of draft_method {method!r}", table, ())
-    elif isinstance(method, str) and method in _OWN:
-        _read_options(method, table)
-    elif not isinstance(method, str) or _ELSEWHERE.fullmatch(method) is None:
+    name = method if isinstance(method, str) else ""
+    if name == MODEL:
+        refuse_unknown(f"draft_options of draft_method {name!r}", table, ())
+    elif name in _OWN:
+        _read_options(name, table)
+    elif _ELSEWHERE.fullmatch(name) is None:
         names = ", ".join(map(repr, (MODEL, *_OWN)))
         raise ConfigError.bad_value(
             "draft_method", method, f"{names}, or the place of a class as in 'package.module:Class'"

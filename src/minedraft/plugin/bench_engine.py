@@ -32,7 +32,6 @@ from minedraft.plugin.runtime import clock_of, engine_in_this_process
 
 OWN_SD = "vllm-sd"
 """The mode in which vLLM drafts by itself, in the target's process and on its device."""
-_PLAIN = "none"
 _LONGEST_SLEEP_S = 0.05
 
 
@@ -104,7 +103,7 @@ def _minedraft(spec: RunSpec, trace: Path) -> dict[str, Any]:
         "emulate": spec.emulate,
         "draft_method": None if spec.draft_method == MODEL else spec.draft_method,
         "draft_options": spec.draft_options or None,
-        "num_speculative_tokens": None if spec.mode == _PLAIN else spec.num_speculative_tokens,
+        "num_speculative_tokens": spec.value("num_speculative_tokens"),
     }
     options |= {name: value for name, value in optional.items() if value is not None}
     options |= {f"tetris_{name}": value for name, value in (spec.tetris or {}).items()}
