@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import pytest
 
 import quick_start
 from engines import draft_options
-from processes import MARK, marked, sockets_under, wait_until_gone
+from processes import in_session, kill_session, sockets_under, wait_until_gone
+from servers import BIN, ENGINE_FLAGS, minedraft_flags
 
 pytestmark = pytest.mark.vllm
 
@@ -52,37 +53,85 @@ def short_tmp() -> Iterator[Path]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_stays_behind(how: signal.Signals, pairs: dict[str, Any], short_tmp: Path) -> None:
-    mark = secrets.token_hex(8)
     program = short_tmp / "program.py"
     program.write_text(_PROGRAM)
     options = draft_options(pairs["high"])
     # One of the three starts its processes as a user's would; to fork them is quicker.
     support = [] if how is signal.SIGKILL else [str(Path(quick_start.__file__).parent)]
     models = [str(pairs["high"].target), options["draft_model"]]
-    parent = subprocess.Popen(
-        [sys.executable, str(program), *models, *support],
-        env={**os.environ, MARK: mark, "TMPDIR": str(short_tmp), "HF_HUB_OFFLINE": "1"},
+    with _started([sys.executable, str(program), *models, *support], short_tmp) as parent:
+        assert parent.stdout is not None
+        assert any(line.startswith("READY") for line in parent.stdout), "the engine did not start"
+        time.sleep(2)
+        assert len(_engines(parent)) == 4, "front end, engine core, worker and drafter"
+        _end(parent, how)
+        left = wait_until_gone(parent.pid, timeout_s=10)
+    assert left == {}
+    _assert_no_files(short_tmp)
+
+
+@pytest.mark.parametrize(
+    ("how", "num_processes", "timeout_s"),
+    [
+        # The engine core imports vLLM; only then does code of ours run in it.
+        (signal.SIGKILL, 2, 30),
+        (signal.SIGTERM, 4, 10),  # the models load
+        (signal.SIGINT, 4, 10),
+    ],
+)
+def test_a_server_that_starts_ends_as_well(
+    how: signal.Signals,
+    num_processes: int,
+    timeout_s: float,
+    pairs: dict[str, Any],
+    short_tmp: Path,
+) -> None:
+    options = minedraft_flags(draft_options(pairs["high"]))
+    command = [str(BIN / "minedraft"), "serve", str(pairs["high"].target), "--port", "0"]
+    with _started([*command, *options, *ENGINE_FLAGS], short_tmp) as parent:
+        while len(_engines(parent)) < num_processes:
+            assert parent.poll() is None, "the server ended by itself"
+            time.sleep(0.05)
+        _end(parent, how)
+        left = wait_until_gone(parent.pid, timeout_s)
+    assert left == {}
+    _assert_no_files(short_tmp)
+
+
+@contextmanager
+def _started(command: list[str], tmp: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, of which nothing is left at the end."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": str(tmp), "HF_HUB_OFFLINE": "1"},
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert parent.stdout is not None
     try:
-        assert any(line.startswith("READY") for line in parent.stdout), "the engine did not start"
-        time.sleep(2)
-        processes = marked(mark)
-        assert len(processes) >= 4, "front end, engine core, worker and drafter"
-        if how is signal.SIGINT:  # a terminal sends Ctrl-C to the whole foreground group
-            os.killpg(parent.pid, how)
-        else:
-            parent.send_signal(how)
-        left = wait_until_gone(mark, timeout_s=10)
+        yield process
     finally:
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
-        parent.stdout.close()
-        parent.wait()
-    assert left == {}
-    assert [path for path in sockets_under(short_tmp) if "minedraft" in str(path)] == []
-    assert list(short_tmp.glob("minedraft-*")) == []
-    print("sockets of vLLM:", sockets_under(short_tmp))
+        kill_session(process.pid)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait()
+
+
+def _engines(parent: subprocess.Popen[str]) -> list[str]:
+    """Commands of the processes, without those in which Python keeps count of its resources."""
+    return [
+        each for each in in_session(parent.pid).values() if "multiprocessing.resource" not in each
+    ]
+
+
+def _end(parent: subprocess.Popen[str], how: signal.Signals) -> None:
+    if how is signal.SIGINT:  # a terminal sends Ctrl-C to the whole foreground group
+        os.killpg(parent.pid, how)
+    else:
+        parent.send_signal(how)
+
+
+def _assert_no_files(tmp: Path) -> None:
+    assert [path for path in sockets_under(tmp) if "minedraft" in str(path)] == []
+    assert list(tmp.glob("minedraft-*")) == []
+    print("sockets of vLLM:", sockets_under(tmp))

@@ -183,6 +183,7 @@ HOOKS = (
         parameters=("request", "spec_tokens"),
     ),
     Hook(owner="vllm.engine.arg_utils:EngineArgs", name="create_engine_config"),
+    Hook(owner="vllm.v1.engine.core_client:", name="launch_core_engines"),
 )
 
 

@@ -25,6 +25,8 @@ from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 from minedraft.plugin.admission import refuse_drafter, refuse_target
 from minedraft.plugin.compat import check_vllm
+from minedraft.plugin.interrupts import end_launch_on_interrupt
+from minedraft.plugin.parent_watch import watch
 from minedraft.plugin.placement import refuse_device, resolve_cores
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
@@ -36,6 +38,7 @@ SCHEDULER = "minedraft.plugin.scheduler.MineDraftScheduler"
 EXECUTOR = "minedraft.plugin.executor.MineDraftExecutor"
 WORKER = "minedraft.plugin.worker.MineDraftWorker"
 PROPOSER = "minedraft.plugin.proposer.NullProposer"
+_WRITER = "minedraft_writer_pid"
 
 
 class MineDraftVllmConfig(VllmConfig):
@@ -73,7 +76,19 @@ class MineDraftVllmConfig(VllmConfig):
     def __getstate__(self) -> dict[str, Any]:
         """The state that workers get: a process handle is of no use to them."""
         ours = ("starting_drafter", "drafter_launcher")
-        return {name: value for name, value in vars(self).items() if name not in ours}
+        state = {name: value for name, value in vars(self).items() if name not in ours}
+        return state | {_WRITER: os.getpid()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state; in the process of an engine or worker, watch over its parent.
+
+        Such a process calls nothing of ours earlier: by then it may have waited minutes for
+        a front end that is gone.
+        """
+        writer = state.pop(_WRITER)
+        self.__dict__.update(state)
+        if writer != os.getpid():
+            watch(writer)
 
 
 def active_options(vllm_config: VllmConfig) -> MineDraftConfig:
@@ -140,6 +155,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
+        end_launch_on_interrupt()
         return vllm_config
 
     return create_engine_config

@@ -12,7 +12,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 
-from minedraft.plugin.lifecycle import begin_drafter, watch_parent
+from minedraft.plugin.lifecycle import begin_drafter
+from minedraft.plugin.parent_watch import watch_parent
 
 
 class MineDraftExecutor(MultiprocExecutor):
@@ -22,8 +23,9 @@ class MineDraftExecutor(MultiprocExecutor):
     """
 
     def _init_executor(self) -> None:
-        # The drafter loads its model while the target's workers load theirs.
+        # A forked engine has not read its config, which begins the watch elsewhere.
         watch_parent()
+        # The drafter loads its model while the target's workers load theirs.
         begin_drafter(self.vllm_config)
         super()._init_executor()
 

@@ -1,4 +1,4 @@
-"""Starting the drafter for an engine, and ending the engine when its parent is gone.
+"""Starting the drafter for an engine, and reaching it.
 
 Owns processes and environment; it plans nothing.
 """
@@ -6,11 +6,7 @@ Owns processes and environment; it plans nothing.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-import signal
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,8 +27,6 @@ from minedraft.policies import Drafting, make_policy
 logger = logging.getLogger(__name__)
 
 DRAFTER_MODULE = "minedraft.plugin.drafter_main"
-_PARENT_POLL_S = 0.5
-_GRACE_S = 4.0
 
 
 def begin_drafter(vllm_config: VllmConfig) -> None:
@@ -184,27 +178,3 @@ def _environment(drafter: DrafterConfig) -> dict[str, str]:
     elif device.cores is not None:
         env["OMP_NUM_THREADS"] = str(len(device.cores))
     return env
-
-
-def watch_parent() -> None:
-    """End this engine process when the process that started it is gone.
-
-    vLLM's engine core outlives a front end that was killed with SIGKILL; it would hold its
-    devices, and the drafter's, for ever. In a process that is front end itself nothing
-    happens: its parent is no part of the engine.
-    """
-    if multiprocessing.parent_process() is not None:
-        watch = partial(_watch, os.getppid())
-        threading.Thread(target=watch, name="minedraft-watch", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_S)
-    logger.error("minedraft: the front end is gone; the engine ends")
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_GRACE_S)
-    # A worker that still loads does not look after its parent yet.
-    for child in multiprocessing.active_children():
-        child.kill()
-    os.kill(os.getpid(), signal.SIGKILL)
