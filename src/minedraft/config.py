@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation
 from minedraft.errors import ConfigError
-from minedraft.methods import MODEL, check_method
+from minedraft.methods import HEADS, MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -38,7 +38,7 @@ class DrafterConfig:
     """
 
     model: str | None = None
-    """The draft model; None for a method that has none."""
+    """The draft model, or the head; None for a method that has none."""
     method: str = MODEL
     """See `minedraft.methods`."""
     options: Mapping[str, object] = field(default_factory=dict, hash=False)
@@ -93,8 +93,13 @@ class DrafterConfig:
 
     @property
     def runs_model(self) -> bool:
-        """Whether there is a draft model."""
-        return self.method == MODEL
+        """Whether there is a draft model, or a head."""
+        return self.method == MODEL or self.takes_hidden_states
+
+    @property
+    def takes_hidden_states(self) -> bool:
+        """Whether it drafts from hidden states of the target."""
+        return self.method in HEADS
 
     @property
     def name(self) -> str:
@@ -200,7 +205,7 @@ class MineDraftConfig:
 
     def _check_emulated_text(self) -> None:
         is_emulated = self.emulate is not None and self.emulate.acceptance
-        if is_emulated and self.drafter is not None and not self.drafter.runs_model:
+        if is_emulated and self.drafter is not None and self.drafter.method != MODEL:
             raise ConfigError.bad_value(
                 "draft_method",
                 self.drafter.method,

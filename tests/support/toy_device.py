@@ -66,6 +66,9 @@ class ToyDevice:
         """Keys of the requests that hold KV blocks."""
         return set(self._blocks)
 
+    def num_ready(self, request: DraftedRequest) -> int:
+        return request.length
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         assert chunk > 0
         assert request.committed

@@ -134,6 +134,7 @@ class DraftBook:
 
     def _drop(self, request: DraftedRequest) -> None:
         del self._requests[request.request_id]
+        request.is_over = True
         self._device.release(request)
         for ticket in self._tickets:
             ticket.declined.add(request.key)
@@ -152,6 +153,7 @@ class DraftBook:
             sampling=add.sampling,
             lead=add.reported_lead,
             is_reported=add.reported_lead > 0,
+            keeps_kv_of_guesses=self._device.info.keeps_kv_of_guesses,
         )
 
     def _commit(self, commit: Commit) -> None:
@@ -215,9 +217,10 @@ class DraftBook:
         for member in sorted(self._open_members(ticket), key=lambda each: each.num_missing):
             goal = self._goal(ticket, member)
             end = len(member.committed) + goal - 1
+            is_ready = self._device.num_ready(member) >= member.length
             late = bool(rows) and member.num_missing > budget
             full = len(rows) == info.max_num_seqs
-            if late or full or not self._reserve(member, end, budget, rows):
+            if not is_ready or late or full or not self._reserve(member, end, budget, rows):
                 ticket.declined.add(member.key)
                 continue
             rows.append(_row(member, budget, goal))
@@ -292,9 +295,16 @@ class DraftBook:
         return self._fill(_sharing(budget, self._behind()), taken)
 
     def _behind(self) -> list[DraftedRequest]:
+        """Requests with committed tokens that a pass could take in now."""
         return [
-            each for each in self._requests.values() if each.num_computed < len(each.committed) - 1
+            each
+            for each in self._requests.values()
+            if each.num_computed < len(each.committed) - 1 and self._num_ready_new(each)
         ]
+
+    def _num_ready_new(self, request: DraftedRequest) -> int:
+        """Tokens that the next pass could take in."""
+        return max(0, self._device.num_ready(request) - request.num_computed)
 
     def _lead_rows(self, budget: int) -> list[Row]:
         """One more guess for each request that is short of its lead, shortest first."""
@@ -324,10 +334,17 @@ class DraftBook:
                 break
             is_new = not self._device.num_held_blocks(request)
             is_out = request.key in seen or self._room(request) <= 0 or (is_new and not has_room)
-            if is_out or budget.tokens <= 0:
+            ready = self._num_ready_new(request)
+            chunk = min(budget.tokens, ready)
+            if is_out or chunk <= 0:
                 continue
-            if self._reserve(request, request.length, budget.tokens, [*taken, *rows]):
-                rows.append(_row(request, budget.tokens, self._lead(request)))
+            end = request.num_computed + ready
+            if self._reserve(request, end, chunk, [*taken, *rows]):
+                # A cached prefix may reach further than what is ready.
+                size = min(chunk, end - request.num_computed)
+                if size <= 0:
+                    continue
+                rows.append(_row(request, size, self._lead(request)))
                 budget.tokens -= rows[-1].num_tokens
             elif is_new:
                 # Those who have no room yet get it in their order; to ask for each of them

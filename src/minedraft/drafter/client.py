@@ -167,6 +167,11 @@ class DrafterClient:
 
     # -- what is known ---------------------------------------------------------------
 
+    def version(self, request_id: str) -> int | None:
+        """Under which the drafter knows this life of a request; None if it was not told of it."""
+        followed = self._followed.get(request_id)
+        return None if followed is None else followed.version
+
     def follows(self, request_id: str) -> bool:
         """Whether drafts can be asked for this request."""
         return request_id in self._followed

@@ -58,6 +58,9 @@ class DeviceInfo:
     max_num_seqs: int
     num_kv_blocks: int
     block_size: int
+    keeps_kv_of_guesses: bool = True
+    """Whether the KV of a guess holds once the target agreed. False where the target then says
+    more of that token than its number."""
 
 
 class DraftDevice(Protocol):
@@ -72,6 +75,11 @@ class DraftDevice(Protocol):
 
     def num_held_blocks(self, request: DraftedRequest) -> int:
         """KV blocks that `request` holds."""
+        ...
+
+    def num_ready(self, request: DraftedRequest) -> int:
+        """Leading tokens of the sequence that a pass could take in now; all of them, unless more
+        than tokens must come from the target first. May find the request's KV to be gone."""
         ...
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:

@@ -48,6 +48,10 @@ class EmulatedDraftDevice:
         """As the inner device."""
         return self._inner.num_held_blocks(request)
 
+    def num_ready(self, request: DraftedRequest) -> int:
+        """As the inner device."""
+        return self._inner.num_ready(request)
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """As the inner device."""
         return self._inner.reserve(request, num_tokens, chunk)

@@ -44,6 +44,10 @@ class DraftedRequest:
     """Whether its guesses are reported after every pass, unasked."""
     is_exhausted: bool = False
     """Whether the device has no guess to offer before the next commit."""
+    keeps_kv_of_guesses: bool = True
+    """See DeviceInfo."""
+    is_over: bool = False
+    """Whether it will never be drafted for again."""
     edits: int = 0
     """Changes with every commit that changes the sequence, so that a device knows when to look
     again; one that only confirms guesses does not."""
@@ -78,6 +82,8 @@ class DraftedRequest:
         if not token_ids:
             return
         self.is_exhausted = False
+        if not self.keeps_kv_of_guesses:
+            self.num_computed = min(self.num_computed, len(self.committed))
         agreed = num_equal(token_ids, self.guesses)
         if agreed < len(token_ids):
             same = len(self.committed) + agreed

@@ -91,6 +91,10 @@ class DraftSource(Protocol):
         """See DrafterClient."""
         ...
 
+    def version(self, request_id: str) -> int | None:
+        """See DrafterClient."""
+        ...
+
     def follows(self, request_id: str) -> bool:
         """See DrafterClient."""
         ...
@@ -148,6 +152,10 @@ class NoDrafter:
 
     def flush(self) -> None:
         """Nothing to do."""
+
+    def version(self, request_id: str) -> int | None:
+        """Always None."""
+        return None
 
     def follows(self, request_id: str) -> bool:
         """Always True: nobody is treated apart where nobody is drafted."""

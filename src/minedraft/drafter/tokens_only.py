@@ -46,6 +46,10 @@ class TokensOnlyDevice:
         """Always 0."""
         return 0
 
+    def num_ready(self, request: DraftedRequest) -> int:
+        """All of them."""
+        return request.length
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """There is always room."""
         return True

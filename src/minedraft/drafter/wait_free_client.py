@@ -222,6 +222,11 @@ class WaitFreeClient:
 
     # -- what is known ---------------------------------------------------------------
 
+    def version(self, request_id: str) -> int | None:
+        """See DrafterClient.version."""
+        followed = self._followed.get(request_id)
+        return None if followed is None else followed.version
+
     def follows(self, request_id: str) -> bool:
         """Whether there may ever be drafts for this request."""
         return request_id in self._followed

@@ -23,6 +23,8 @@ from minedraft.validation import as_mapping, refuse_unknown
 
 MODEL = "model"
 """A draft model, run by vLLM."""
+HEADS = ("eagle", "eagle3")
+"""Heads on the target's hidden states, run by vLLM."""
 _ELSEWHERE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("needs", "draft", "roll_back", "release")
 
@@ -52,12 +54,12 @@ def check_method(method: object, options: object) -> None:
             "draft_options", table, f"what JSON has a form for ({error})"
         ) from error
     name = method if isinstance(method, str) else ""
-    if name == MODEL:
+    if name in (MODEL, *HEADS):
         refuse_unknown(f"draft_options of draft_method {name!r}", table, ())
     elif name in _OWN:
         _read_options(name, table)
     elif _ELSEWHERE.fullmatch(name) is None:
-        names = ", ".join(map(repr, (MODEL, *_OWN)))
+        names = ", ".join(map(repr, (MODEL, *HEADS, *_OWN)))
         raise ConfigError.bad_value(
             "draft_method", method, f"{names}, or the place of a class as in 'package.module:Class'"
         )
@@ -84,7 +86,7 @@ def check_installed(method: str) -> None:
 
 
 def make_drafter(method: str, options: Mapping[str, object], surroundings: Surroundings) -> Drafter:
-    """The drafter of a method other than MODEL.
+    """The drafter of a method that runs no model.
 
     Raises:
         ConfigError: the class is not there, does not take the options, is no drafter, or needs

@@ -11,7 +11,7 @@ from vllm.tokenizers import get_tokenizer
 
 from minedraft.config import DrafterConfig
 from minedraft.errors import ConfigError
-from minedraft.methods import check_installed
+from minedraft.methods import MODEL, check_installed
 
 _PROBE = (
     "The quick brown fox, 1234.5 + 67 = ?\n\tdef f(x): return {'a': [x, None]}  # naïve\n"
@@ -40,9 +40,9 @@ def refuse_target(vllm_config: VllmConfig) -> None:
 
 def refuse_drafter(drafter: DrafterConfig, target: ModelConfig) -> None:
     """Raise ConfigError for a draft model, or a method without one, that could not start."""
-    if drafter.runs_model:
+    if drafter.method == MODEL:
         refuse_draft_model(drafter, target)
-    else:
+    elif not drafter.takes_hidden_states:
         check_installed(drafter.method)
 
 

@@ -11,6 +11,7 @@ from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from minedraft.config import DrafterConfig, MineDraftConfig
+from minedraft.plugin.head_rows import spec_options
 
 if TYPE_CHECKING:
     from minedraft.plugin.drafter_main import DrafterSettings
@@ -31,6 +32,24 @@ def draft_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> Vll
         own = args.create_model_config().max_model_len
         args.max_model_len = min(own, settings.target_max_model_len)
     return args.create_engine_config()
+
+
+def head_vllm_config(settings: DrafterSettings, config: MineDraftConfig) -> VllmConfig:
+    """The target's VllmConfig with the head as vLLM's own drafter; options as above.
+
+    Raises:
+        ValueError: vLLM refuses the head or an option.
+    """
+    drafter = config.drafter
+    assert drafter is not None
+    options = _engine_options(settings, drafter) | settings.target
+    if drafter.dtype != "auto":
+        options["dtype"] = drafter.dtype
+    options["quantization"] = None
+    if drafter.max_model_len is None:
+        options["max_model_len"] = settings.target_max_model_len
+    options["speculative_config"] = spec_options(drafter, config.num_draft_tokens)
+    return EngineArgs(**options).create_engine_config()
 
 
 def _engine_options(settings: DrafterSettings, drafter: DrafterConfig) -> dict[str, Any]:

@@ -28,6 +28,8 @@ class _Held:
     """A request that holds KV blocks; `block_ids` are those that the runner must still learn."""
 
     shadow: Request
+    origin: int
+    """Leading tokens of the request that are no part of the sequence that the model sees."""
     num_reserved: int
     num_prompt: int
     edits: int
@@ -85,6 +87,10 @@ class VllmDraftDevice:
             return 0
         return sum(len(group) for group in self._kv.get_block_ids(request.key))
 
+    def num_ready(self, request: DraftedRequest) -> int:
+        """See DraftDevice.num_ready."""
+        return request.length
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """See DraftDevice.reserve."""
         held = self._held.get(request.key)
@@ -93,7 +99,7 @@ class VllmDraftDevice:
         end = _end_of_reservation(request, num_tokens, chunk)
         if end <= held.num_reserved:
             return True
-        self._update_shadow(held.shadow, request)
+        self._update_shadow(held, request)
         blocks = self._kv.allocate_slots(held.shadow, end - request.num_computed)
         if blocks is None:
             return False
@@ -142,21 +148,13 @@ class VllmDraftDevice:
 
     def _admit(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """First blocks of a request: those of a cached prefix, and new ones."""
-        shadow = Request(
-            request_id=request.key,
-            prompt_token_ids=list(request.committed),
-            sampling_params=SamplingParams(temperature=0.0, max_tokens=1),
-            pooling_params=None,
-            block_hasher=self._core.request_block_hasher,
-        )
-        # Rejected drafts take computed tokens back: a sliding window must keep that many more.
-        shadow.num_in_flight_tokens = 2 * MAX_DRAFT_TOKENS + 1
+        shadow, origin = self._begin(request)
         cached, num_cached, _ = self._kv.get_computed_blocks(shadow)
-        request.num_computed = num_cached
+        request.num_computed = origin + num_cached
         end = _end_of_reservation(request, num_tokens, chunk)
         blocks = self._kv.allocate_slots(
             shadow,
-            end - num_cached,
+            end - request.num_computed,
             num_new_computed_tokens=num_cached,
             new_computed_blocks=cached,
             full_sequence_must_fit=True,
@@ -166,6 +164,7 @@ class VllmDraftDevice:
             return False
         self._held[request.key] = _Held(
             shadow=shadow,
+            origin=origin,
             num_reserved=end,
             num_prompt=len(request.committed),
             edits=request.edits,
@@ -173,11 +172,30 @@ class VllmDraftDevice:
         )
         return True
 
+    def _begin(self, request: DraftedRequest) -> tuple[Request, int]:
+        """vLLM's request for one that holds no KV, and how many leading tokens it leaves out."""
+        return self._shadow(request, 0), 0
+
+    def _shadow(self, request: DraftedRequest, origin: int, salt: str | None = None) -> Request:
+        shadow = Request(
+            request_id=request.key,
+            prompt_token_ids=request.committed[origin:],
+            sampling_params=SamplingParams(temperature=0.0, max_tokens=1),
+            pooling_params=None,
+            block_hasher=self._core.request_block_hasher,
+            cache_salt=salt,
+        )
+        # Rejected drafts take computed tokens back: a sliding window must keep that many more.
+        shadow.num_in_flight_tokens = 2 * MAX_DRAFT_TOKENS + 1
+        return shadow
+
     @staticmethod
-    def _update_shadow(shadow: Request, request: DraftedRequest) -> None:
+    def _update_shadow(held: _Held, request: DraftedRequest) -> None:
         """Give vLLM's request the committed tokens, so that full blocks can be hashed."""
-        shadow.append_output_token_ids(request.committed[shadow.num_tokens :])
-        shadow.num_computed_tokens = request.num_computed
+        held.shadow.append_output_token_ids(
+            request.committed[held.origin + held.shadow.num_tokens :]
+        )
+        held.shadow.num_computed_tokens = request.num_computed - held.origin
 
     def _scheduler_output(self, rows: Sequence[Row]) -> SchedulerOutput:
         finished, self._finished = self._finished, set()
@@ -198,12 +216,12 @@ class VllmDraftDevice:
         held.edits = row.request.edits
         return NewRequestData(
             req_id=row.request.key,
-            prompt_token_ids=list(row.request.committed),
+            prompt_token_ids=row.request.committed[held.origin :],
             mm_features=[],
             sampling_params=held.shadow.sampling_params,
             pooling_params=None,
             block_ids=self._take_blocks(held),
-            num_computed_tokens=row.start,
+            num_computed_tokens=row.start - held.origin,
             lora_request=None,
         )
 
@@ -215,7 +233,7 @@ class VllmDraftDevice:
             blocks = self._take_blocks(held)
             data.req_ids.append(row.request.key)
             data.new_block_ids.append(blocks if any(blocks) else None)
-            data.num_computed_tokens.append(row.start)
+            data.num_computed_tokens.append(row.start - held.origin)
             data.num_output_tokens.append(row.request.length - held.num_prompt)
         return data
 

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
@@ -27,10 +28,12 @@ from minedraft.emulation import make_clock
 from minedraft.methods import Surroundings, make_drafter
 from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
+from minedraft.transport.row_ring import RowReader
 
 logger = logging.getLogger("minedraft.drafter")
 
 _CONNECT_TIMEOUT_S = 10.0
+_Opener = Callable[["DrafterSettings", MineDraftConfig, DrafterConfig], DraftDevice]
 
 
 class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,10 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     trust_remote_code: bool
     seed: int
+    target: dict[str, Any]
+    """Model, revision and dtype of the target, for what a head takes from it."""
+    row_path: str | None = None
+    """Where its hidden states come through."""
     life: int = 0
     """How often the drafter was started before for this engine."""
 
@@ -117,8 +124,7 @@ def _pin(config: MineDraftConfig) -> None:
 
 def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Clock) -> DraftDevice:
     assert config.drafter is not None
-    open_one = _open_model if config.drafter.runs_model else _open_method
-    device = open_one(settings, config, config.drafter)
+    device = _opener(config.drafter)(settings, config, config.drafter)
     if config.emulate is not None:
         device = EmulatedDraftDevice(
             device,
@@ -128,6 +134,31 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Cloc
             clock=clock,
         )
     return device
+
+
+def _opener(drafter: DrafterConfig) -> _Opener:
+    if drafter.takes_hidden_states:
+        return _open_head
+    return _open_model if drafter.runs_model else _open_method
+
+
+def _open_head(
+    settings: DrafterSettings, config: MineDraftConfig, drafter: DrafterConfig
+) -> DraftDevice:
+    import torch
+
+    from minedraft.plugin.draft_config import head_vllm_config
+    from minedraft.plugin.head_device import VllmHeadDevice
+
+    assert settings.row_path is not None
+    return VllmHeadDevice(
+        head_vllm_config(settings, config),
+        RowReader(settings.row_path),
+        dtype=getattr(torch, settings.target["dtype"]),
+        target_vocab_size=settings.target_vocab_size,
+        num_candidates=drafter.num_candidates,
+        with_confidences=config.tetris_extra_tokens > 0,
+    )
 
 
 def _open_model(

@@ -25,11 +25,13 @@ from minedraft.errors import ConfigError
 from minedraft.model_names import check_model_name
 from minedraft.plugin.admission import refuse_drafter, refuse_target
 from minedraft.plugin.compat import check_vllm
+from minedraft.plugin.head_rows import HeadRows, head_rows, head_spec
 from minedraft.plugin.interrupts import end_launch_on_interrupt
 from minedraft.plugin.parent_watch import watch
 from minedraft.plugin.placement import refuse_device, resolve_cores
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
+from minedraft.transport.row_ring import RowRing
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,12 @@ class MineDraftVllmConfig(VllmConfig):
     """The drafter between executor and scheduler; it stays in the engine's process."""
     drafter_launcher: DrafterLauncher | None = None
     """What starts it again."""
+    row_ring: RowRing | None = None
+    """Through which the workers send hidden states to the drafter; kept by the engine's process."""
+    row_path: str | None = None
+    """Where the workers find it."""
+    head_rows: HeadRows | None = None
+    """What they send."""
     num_replicas: int = 1
     """Data parallel engines; vLLM forgets it in the process of each."""
 
@@ -75,7 +83,7 @@ class MineDraftVllmConfig(VllmConfig):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that workers get: a process handle is of no use to them."""
-        ours = ("starting_drafter", "drafter_launcher")
+        ours = ("starting_drafter", "drafter_launcher", "row_ring")
         state = {name: value for name, value in vars(self).items() if name not in ours}
         return state | {_WRITER: os.getpid()}
 
@@ -154,11 +162,21 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
             refuse_drafter(config.running_drafter, vllm_config.model_config)
         vllm_config.__class__ = MineDraftVllmConfig
         assert isinstance(vllm_config, MineDraftVllmConfig)
+        vllm_config.head_rows = _head_rows(config, vllm_config)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
         end_launch_on_interrupt()
         return vllm_config
 
     return create_engine_config
+
+
+def _head_rows(config: MineDraftConfig, vllm_config: VllmConfig) -> HeadRows | None:
+    """What the drafter takes from the target's passes; None if it takes tokens alone."""
+    drafter, target = config.running_drafter, vllm_config.model_config
+    if drafter is None or not drafter.takes_hidden_states:
+        return None
+    spec = head_spec(drafter, target, vllm_config.parallel_config, config.num_draft_tokens)
+    return head_rows(spec, target)
 
 
 def _refuse_half_asked(args: EngineArgs) -> None:

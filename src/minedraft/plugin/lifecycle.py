@@ -38,6 +38,10 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
     if config.running_drafter is None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
+    if vllm_config.head_rows is not None:
+        most = vllm_config.scheduler_config.max_num_batched_tokens
+        vllm_config.row_ring = vllm_config.head_rows.make_ring(most)
+        vllm_config.row_path = vllm_config.row_ring.path
     vllm_config.drafter_launcher = drafter_launcher(config, vllm_config)
     vllm_config.starting_drafter = vllm_config.drafter_launcher.start()
 
@@ -157,6 +161,12 @@ def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[s
         "target_vocab_size": model.get_vocab_size(),
         "max_num_seqs": vllm_config.scheduler_config.max_num_seqs,
         "trust_remote_code": model.trust_remote_code,
+        "row_path": getattr(vllm_config, "row_path", None),
+        "target": {
+            "model": model.model,
+            "revision": model.revision,
+            "dtype": str(model.dtype).removeprefix("torch."),
+        },
         "seed": model.seed or 0,
     }
 

@@ -26,6 +26,7 @@ from minedraft.clock import Clock
 from minedraft.drafter.source import DraftSource, HeldDraft
 from minedraft.plugin.draft_probs import CANDIDATES
 from minedraft.plugin.engine_config import replica_options
+from minedraft.plugin.head_rows import LIVES
 from minedraft.plugin.lifecycle import open_draft_source
 from minedraft.plugin.request_terms import read_terms
 from minedraft.plugin.step import Step
@@ -68,6 +69,7 @@ class MineDraftScheduler(Scheduler):
         self._vocab_size = self.vllm_config.model_config.get_vocab_size()
         self._source: DraftSource = open_draft_source(self.vllm_config, self.clock)
         self._num_returns = 0
+        self._takes_rows = getattr(self.vllm_config, "head_rows", None) is not None
         self._tracer: StepTracer | None = open_tracer(self._config, self.vllm_config)
 
     def _stop_padding(self) -> None:
@@ -248,6 +250,7 @@ class MineDraftScheduler(Scheduler):
             self._follow(self.requests[request_id])
         self._forget_gone()
         self._send_candidates(output)
+        self._send_lives(output)
         requests = {request_id: self.requests[request_id] for request_id in scheduled}
         self._in_flight.update(requests)
         step = Step.begin(plan, output, requests, self._decoding)
@@ -268,6 +271,13 @@ class MineDraftScheduler(Scheduler):
                 candidates[request_id] = found.draft.candidates.part(0, len(tokens))
         if candidates:
             setattr(output, CANDIDATES, candidates)
+
+    def _send_lives(self, output: SchedulerOutput) -> None:
+        """Tell the target's workers which lives of requests the drafter wants rows of."""
+        if self._takes_rows:
+            lives = {each: self._source.version(each) for each in output.num_scheduled_tokens}
+            known = {name: version for name, version in lives.items() if version is not None}
+            setattr(output, LIVES, known)
 
     # -- requests coming and going ---------------------------------------------------
 

@@ -21,6 +21,7 @@ from minedraft.emulation import make_clock
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
 from minedraft.plugin.emulated_target import emulate_text
+from minedraft.plugin.head_rows import HeadRows, RowSender, give_layers
 from minedraft.plugin.partial_prompts import kept_seeds
 from minedraft.plugin.stopwatch import target_pass_ns
 from minedraft.transport.messages import Candidates
@@ -77,6 +78,9 @@ class MineDraftWorker(Worker):
         # A virtual one is put forward here too, and nobody reads it.
         self._clock = make_clock(self._emulation)
         self._candidates: Mapping[str, Candidates] = {}
+        self._head_rows: HeadRows | None = getattr(vllm_config, "head_rows", None)
+        self._row_path: str | None = getattr(vllm_config, "row_path", None)
+        self._sender: RowSender | None = None
         self._start_ns = 0
         self._deadline_ns = 0
 
@@ -90,6 +94,16 @@ class MineDraftWorker(Worker):
             sampler.draft_probs_of = self._draft_probs
         if self._emulation is not None and self._emulation.acceptance:
             emulate_text(self.model_runner)
+        self._open_rows()
+
+    def _open_rows(self) -> None:
+        """Send hidden states to a drafter that takes them; of replicated ones, one worker does."""
+        rows, path = self._head_rows, self._row_path
+        if rows is None or path is None:
+            return
+        give_layers(rows, self.model_runner)
+        if self.is_driver_worker:
+            self._sender = RowSender(rows, path, self.model_runner)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
         """As vLLM; notes when the pass began."""
@@ -113,8 +127,13 @@ class MineDraftWorker(Worker):
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """As vLLM, with seeds kept; the pass is not over before its modelled time."""
+        sender, state = self._sender, self.model_runner.execute_model_state
+        if sender is not None and state is not None:
+            sender.note_starts()
         with kept_seeds(self.model_runner):
             output = super().sample_tokens(grammar_output)
+        if sender is not None and state is not None:
+            sender.send(state, output)
         self._clock.sleep_until_ns(self._deadline_ns)
         if type(output) is not ModelRunnerOutput:
             return output

@@ -1,0 +1,170 @@
+"""Which hidden states a head takes from the target, and sending them while it runs.
+
+Owns the choice of rows (accepted positions, and all of a prompt); the memory is `row_ring`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.config import ModelConfig, ParallelConfig, SpeculativeConfig
+from vllm.model_executor.models.interfaces import supports_eagle3
+from vllm.v1.outputs import ModelRunnerOutput
+
+from minedraft.config import DrafterConfig
+from minedraft.errors import ConfigError
+from minedraft.plugin.head_model import aux_layers
+from minedraft.transport.row_ring import RowRing, RowWriter
+
+LIVES = "minedraft_lives"
+"""Attribute of vLLM's SchedulerOutput: by request id, the version under which the drafter knows
+it."""
+_DEFAULT_LAYERS = 3
+"""Auxiliary layers where the checkpoint names none, in vLLM's models."""
+_STEPS_HELD = 2
+"""Full steps for which the ring has room: one that is written while one is read."""
+_MOST_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRows:
+    """What a row holds: the target's last hidden state, or the outputs of several layers."""
+
+    width: int
+    """Values of a row."""
+    dtype: torch.dtype
+    takes_layers: bool
+    layers: tuple[int, ...] | None = None
+    """None with `takes_layers`: those that the target's class names."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return int(self.width * self.dtype.itemsize)
+
+    def make_ring(self, max_num_batched_tokens: int) -> RowRing:
+        """A ring for the rows of a target whose steps have at most that many tokens."""
+        wanted = _STEPS_HELD * max_num_batched_tokens * self.row_bytes
+        return RowRing(min(wanted, _MOST_BYTES), self.row_bytes)
+
+
+def head_spec(
+    drafter: DrafterConfig, target: ModelConfig, parallel: ParallelConfig, k: int
+) -> SpeculativeConfig:
+    """vLLM's own description of the head for this target.
+
+    Raises:
+        ConfigError: vLLM does not take it.
+    """
+    # What a folder, a hub or a mismatch may raise has no common base.
+    try:
+        return SpeculativeConfig(**spec_options(drafter, k) | _for_target(target, parallel))
+    except Exception as error:
+        first = " ".join(str(error).split("\n\n")[0].split())
+        raise ConfigError(
+            f"minedraft: draft_model = {drafter.model!r} is not allowed with draft_method "
+            f"{drafter.method!r}: {first or type(error).__name__}"
+        ) from error
+
+
+def spec_options(drafter: DrafterConfig, k: int) -> dict[str, Any]:
+    """The head as `speculative_config` of vLLM names it."""
+    options: dict[str, Any] = {
+        "method": drafter.method,
+        "model": drafter.model,
+        "num_speculative_tokens": k,
+    }
+    if drafter.quantization is not None:
+        options["quantization"] = drafter.quantization
+    if drafter.revision is not None:
+        options["revision"] = drafter.revision
+    return options
+
+
+def _for_target(target: ModelConfig, parallel: ParallelConfig) -> dict[str, Any]:
+    return {"target_model_config": target, "target_parallel_config": parallel}
+
+
+def head_rows(spec: SpeculativeConfig, target: ModelConfig) -> HeadRows:
+    """The rows that a head takes."""
+    config = spec.draft_model_config.hf_config
+    inner = getattr(config, "eagle_config", None) or {}
+    takes_layers = spec.method == "eagle3" and inner.get("use_aux_hidden_state", True)
+    layers = aux_layers(spec) if takes_layers else None
+    count = len(layers or range(_DEFAULT_LAYERS)) if takes_layers else 1
+    return HeadRows(
+        width=count * target.get_hidden_size(),
+        dtype=target.dtype,
+        takes_layers=takes_layers,
+        layers=layers,
+    )
+
+
+class RowSender:
+    """The target's worker's end: sends the rows of every step.
+
+    Raises:
+        ConfigError: the target cannot give outputs of layers.
+    """
+
+    def __init__(self, rows: HeadRows, path: str, runner: Any) -> None:
+        self._rows = rows
+        self._runner = runner
+        self._writer = RowWriter(path)
+        self._starts: dict[str, int] = {}
+
+    def note_starts(self) -> None:
+        """Remember where each request of the batch stands; before its tokens are drawn."""
+        batch = self._runner.input_batch
+        positions = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
+        self._starts = dict(zip(batch.req_ids, positions, strict=True))
+
+    def send(self, state: Any, output: ModelRunnerOutput) -> None:
+        """Send what a step's pass left behind, of requests for which drafts are made."""
+        scheduled = state.scheduler_output
+        lives: Mapping[str, int] = getattr(scheduled, LIVES, {})
+        states = self._states(state)
+        at = 0
+        for request_id, start in self._starts.items():
+            count = scheduled.num_scheduled_tokens[request_id]
+            if request_id in lives:
+                kept = count - _num_rejected(scheduled, output, request_id)
+                rows = states[at : at + kept].to("cpu").contiguous()
+                data = memoryview(rows.view(torch.uint8).numpy())
+                self._writer.write(request_id, lives[request_id], start, data)
+            at += count
+
+    def _states(self, state: Any) -> torch.Tensor:
+        """The rows of all tokens of the step [tokens, width]."""
+        if not self._rows.takes_layers:
+            return state.hidden_states
+        return torch.cat(state.aux_hidden_states, dim=-1)
+
+
+def give_layers(rows: HeadRows, runner: Any) -> None:
+    """Make the target's model give the outputs of the layers that the head takes.
+
+    Raises:
+        ConfigError: its class does not know how.
+    """
+    if not rows.takes_layers:
+        return
+    model = runner.get_model()
+    if not supports_eagle3(model):
+        raise ConfigError.bad_value(
+            "draft_method", "eagle3", f"a method that {type(model).__name__} can give states for"
+        )
+    layers = rows.layers or tuple(model.get_eagle3_default_aux_hidden_state_layers())
+    model.set_aux_hidden_state_layers(layers)
+    runner.use_aux_hidden_state_outputs = True
+
+
+def _num_rejected(scheduled: Any, output: ModelRunnerOutput, request_id: str) -> int:
+    drafts = len(scheduled.scheduled_spec_decode_tokens.get(request_id, ()))
+    if not drafts:
+        return 0
+    accepted = len(output.sampled_token_ids[output.req_id_to_index[request_id]]) - 1
+    return drafts - max(0, accepted)
