@@ -42,7 +42,7 @@ BAD: list[tuple[str, str, list[object]]] = [
     ("emulate", "a table of options", [3, True, [], 1.5]),
     ("allow_untested_vllm", "true or false", [0, 1, "true", None, []]),
     ("draft_model", "a non-empty string", NOT_TEXT),
-    ("draft_method", "'model', 'ngram', 'suffix', or", ["", "eagle", "a.b", None, 3, []]),
+    ("draft_method", "'ngram', 'suffix', or", ["", "mtp", "a.b", None, 3, []]),
     ("draft_options", "a table of options", [None, 3, "{}", []]),
     ("draft_device", "'cuda:N', 'cpu'", [None, 0, "gpu", "", ["cpu"]]),
     ("draft_dtype", "auto, float32", ["fp32", "", None, 16, ["auto"]]),

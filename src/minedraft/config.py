@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation
 from minedraft.errors import ConfigError
-from minedraft.methods import HEADS, MODEL, check_method
+from minedraft.methods import HEADS, MODEL, WITH_MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -94,7 +94,7 @@ class DrafterConfig:
     @property
     def runs_model(self) -> bool:
         """Whether there is a draft model, or a head."""
-        return self.method == MODEL or self.takes_hidden_states
+        return self.method in WITH_MODEL
 
     @property
     def takes_hidden_states(self) -> bool:

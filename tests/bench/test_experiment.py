@@ -102,7 +102,8 @@ def test_a_method_without_a_draft_model_needs_and_keeps_none() -> None:
     assert make_run("none", **lookup) == make_run("none")
     assert make_run(draft_method="model") == make_run()
     for wrong, named in (
-        ({"draft_method": "eagle"}, "draft_method = 'eagle'"),
+        ({"draft_method": "mtp"}, "draft_method = 'mtp'"),
+        ({"draft_method": "eagle", "draft": None}, "draft = None"),
         ({"draft_options": {"prompt_lookup_min": 2}}, "'prompt_lookup_min'"),
         ({**lookup, "draft_options": {"prompt_lookup_min": 0}}, "prompt_lookup_min = 0"),
         ({"draft": None}, "draft = None"),

@@ -19,7 +19,7 @@ from minedraft.config import DTYPES, MAX_DRAFT_TOKENS
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation, LatencyModel
 from minedraft.errors import ConfigError
-from minedraft.methods import MODEL, check_method
+from minedraft.methods import MODEL, WITH_MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -198,7 +198,7 @@ class RunSpec:
     @property
     def _unused(self) -> tuple[str, ...]:
         unused = _UNUSED.get(self.mode, ())
-        return unused if self.draft_method == MODEL else (*unused, "draft")
+        return unused if self.draft_method in WITH_MODEL else (*unused, "draft")
 
     def value(self, path: str) -> Any:
         """The field with that dotted name; None if it is not there or the mode ignores it."""

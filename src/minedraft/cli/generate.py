@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from minedraft.cli.files import check_distinct, check_writable
 from minedraft.cli.options import add_options, read_options, require_vllm
 from minedraft.errors import MineDraftError
-from minedraft.methods import MODEL
+from minedraft.methods import WITH_MODEL
 from minedraft.prompts import read_prompts
 from minedraft.validation import check_int, check_number, check_str
 
@@ -57,7 +57,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate and write; 0 when every prompt has its line."""
     _check(args)
-    runs_model = args.draft_method in (None, MODEL)
+    runs_model = args.draft_method is None or args.draft_method in WITH_MODEL
     if runs_model and args.draft_dtype is None and args.dtype != "auto":
         args.draft_dtype = args.dtype
     config = read_options(args)

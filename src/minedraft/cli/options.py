@@ -26,11 +26,12 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
     group.add_argument(
         "-k", "--num-speculative-tokens", type=int, metavar="K", help="drafts per request and step"
     )
-    group.add_argument("--draft-model", "--draft", metavar="DRAFT", help="draft model")
+    group.add_argument("--draft-model", "--draft", metavar="DRAFT", help="draft model, or head")
     group.add_argument(
         "--draft-method",
         metavar="METHOD",
-        help="without a draft model: ngram, suffix, or a class as in package.module:Class",
+        help="a head: eagle, eagle3; without a model: ngram, suffix, or a class as in "
+        "package.module:Class",
     )
     group.add_argument(
         "--draft-options", type=_read_json, metavar="JSON", help="of the method, as a JSON object"

@@ -5,11 +5,19 @@ It imports no vLLM, so that their process starts at once.
 
 from minedraft.methods.base import Drafter, Needs, Surroundings, Text
 from minedraft.methods.double import DoubleDrafter
-from minedraft.methods.registry import HEADS, MODEL, check_installed, check_method, make_drafter
+from minedraft.methods.registry import (
+    HEADS,
+    MODEL,
+    WITH_MODEL,
+    check_installed,
+    check_method,
+    make_drafter,
+)
 
 __all__ = [
     "HEADS",
     "MODEL",
+    "WITH_MODEL",
     "DoubleDrafter",
     "Drafter",
     "Needs",

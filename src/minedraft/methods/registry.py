@@ -25,6 +25,8 @@ MODEL = "model"
 """A draft model, run by vLLM."""
 HEADS = ("eagle", "eagle3")
 """Heads on the target's hidden states, run by vLLM."""
+WITH_MODEL = (MODEL, *HEADS)
+"""Methods for which `draft_model` names a model, which vLLM runs."""
 _ELSEWHERE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("needs", "draft", "roll_back", "release")
 
@@ -54,12 +56,12 @@ def check_method(method: object, options: object) -> None:
             "draft_options", table, f"what JSON has a form for ({error})"
         ) from error
     name = method if isinstance(method, str) else ""
-    if name in (MODEL, *HEADS):
+    if name in WITH_MODEL:
         refuse_unknown(f"draft_options of draft_method {name!r}", table, ())
     elif name in _OWN:
         _read_options(name, table)
     elif _ELSEWHERE.fullmatch(name) is None:
-        names = ", ".join(map(repr, (MODEL, *HEADS, *_OWN)))
+        names = ", ".join(map(repr, (*WITH_MODEL, *_OWN)))
         raise ConfigError.bad_value(
             "draft_method", method, f"{names}, or the place of a class as in 'package.module:Class'"
         )

@@ -26,7 +26,7 @@ from minedraft.bench.metrics import RequestTimes
 from minedraft.bench.spec import RunSpec
 from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError
-from minedraft.methods import MODEL
+from minedraft.methods import MODEL, WITH_MODEL
 from minedraft.plugin.engine_config import OPTIONS_KEY, has_virtual_clock
 from minedraft.plugin.runtime import clock_of, engine_in_this_process
 
@@ -86,6 +86,8 @@ def _own_method(spec: RunSpec) -> dict[str, Any]:
     """What vLLM calls the method; its options are called the same."""
     if spec.draft_method == MODEL:
         return {"method": "draft_model", "model": spec.draft}
+    if spec.draft_method in WITH_MODEL:
+        return {"method": spec.draft_method, "model": spec.draft}
     if ":" in spec.draft_method:
         raise ConfigError.bad_value(
             "draft_method", spec.draft_method, f"one that vLLM has, with mode {spec.mode!r}"
