@@ -26,7 +26,7 @@ from minedraft.emulation import Emulation, LatencyModel
 from minedraft.errors import ConfigError, MineDraftError
 
 BASE: dict[str, Any] = {"draft_model": "org/draft"}
-NOT_TEXT = ["", "   ", 3, True, ["a"], b"a"]
+NOT_TEXT = ["", "   ", "a\0b", "\ud800", 3, True, ["a"], b"a"]
 NOT_INT = [1.0, "4", True, [4], math.nan]
 NOT_NUMBER = ["1", True, [1.0], math.nan, math.inf, -math.inf]
 
@@ -52,7 +52,11 @@ BAD: list[tuple[str, str, list[object]]] = [
     ("draft_memory_share", "a number in (0.0, 1.0]", [0, 0.0, -0.5, 1.0001, 2, None, *NOT_NUMBER]),
     ("draft_kv_cache_gib", "a number in (0.0, 4096.0]", [0, -1, 4097, *NOT_NUMBER]),
     ("draft_block_size", "an integer from 1 to 2048", [0, -1, 2049, *NOT_INT]),
-    ("draft_max_num_batched_tokens", "an integer >= 16", [15, 0, -1, None, *NOT_INT]),
+    (
+        "draft_max_num_batched_tokens",
+        "an integer from 16 to 2147483647",
+        [15, 0, -1, 10**10, None, *NOT_INT],
+    ),
     ("draft_sample_method", "greedy, probabilistic", ["random", "", None, 1]),
     ("draft_num_candidates", "an integer from 1 to 256", [0, -1, 257, None, *NOT_INT]),
     ("draft_enforce_eager", "true or false", [0, 1, "false", None]),

@@ -79,6 +79,7 @@ def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
     ("line", "named"),
     [
         ('{"prompt": "\\ud800"}', "surrogate"),
+        ('{"id": "\\udc80", "prompt": "a"}', "surrogate"),
         ('{"x": ' + "[" * 100_000, "not JSON"),
         ('{"id": ' + "1" * 5000 + ', "prompt": "a"}', "not JSON"),
     ],

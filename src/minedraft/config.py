@@ -81,7 +81,7 @@ class DrafterConfig:
             "draft_kv_cache_gib", self.kv_cache_gib, 0.0, 4096.0, optional=True, low_open=True
         )
         check_int("draft_block_size", self.block_size, 1, 2048, optional=True)
-        check_int("draft_max_num_batched_tokens", self.max_num_batched_tokens, 16)
+        check_int("draft_max_num_batched_tokens", self.max_num_batched_tokens, 16, 2**31 - 1)
         check_choice("draft_sample_method", self.sample_method, SAMPLE_METHODS)
         check_int("draft_num_candidates", self.num_candidates, 1, 256)
         check_bool("draft_enforce_eager", self.enforce_eager)

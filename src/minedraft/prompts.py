@@ -53,13 +53,13 @@ def _read_row(where: str, line: str, number: int) -> Prompt:
         raise ConfigError(f"minedraft: {where} is not JSON: {error}") from error
     if not isinstance(row, Mapping):
         raise ConfigError(f"minedraft: {where} is no JSON object; allowed: {_SHAPES}")
-    return Prompt(id=_row_id(row, number), text=_row_text(where, row))
+    return Prompt(id=_row_id(where, row, number), text=_row_text(where, row))
 
 
-def _row_id(row: Mapping[str, object], number: int) -> str | int:
+def _row_id(where: str, row: Mapping[str, object], number: int) -> str | int:
     found = next((row[key] for key in _ID_KEYS if isinstance(row.get(key), str | int)), number)
     assert isinstance(found, str | int)
-    return found
+    return _encodable(where, found) if isinstance(found, str) else found
 
 
 def _row_text(where: str, row: Mapping[str, object]) -> str:

@@ -34,11 +34,20 @@ def as_mapping(where: str, value: object) -> Mapping[str, object]:
 
 
 def check_str(field: str, value: object, *, optional: bool = False) -> None:
-    """Raise ConfigError unless `value` is a non-empty string (or None, if optional)."""
+    """Raise ConfigError unless `value` is a non-empty string (or None, if optional).
+
+    One that no file's name and no message can hold is none.
+    """
     if optional and value is None:
         return
     if not isinstance(value, str) or not value.strip():
         raise ConfigError.bad_value(field, value, "a non-empty string")
+    try:
+        is_text = "\0" not in value and bool(value.encode())
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise ConfigError.bad_value(field, value, "a non-empty string of UTF-8 without NUL")
 
 
 def check_bool(field: str, value: object) -> None:

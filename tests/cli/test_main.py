@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -195,6 +196,20 @@ def test_flags_of_vllm_need_a_target(capsys: pytest.CaptureFixture[str]) -> None
     assert "needs a TARGET" in capsys.readouterr().err
 
 
+def test_flags_of_ours_need_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--draft-model", "D", "--mode", "pearl"]) == 2
+    assert "--draft-model needs a TARGET" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "generate"])
+def test_an_empty_target_is_named(
+    command: str, prompts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--prompts", prompts] if command == "generate" else []
+    assert main([command, "", "--draft", "D", *more]) == 2
+    assert "TARGET = ''" in capsys.readouterr().err
+
+
 def test_a_missing_prompts_file_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "T", "--prompts", "no-such-file", "--draft", "D"]) == 2
     assert "cannot read prompts file 'no-such-file'" in capsys.readouterr().err
@@ -207,10 +222,22 @@ def test_unknown_flags_of_commands_without_engine(capsys: pytest.CaptureFixture[
     assert "--no-such-flag" in capsys.readouterr().err
 
 
+PLAN = ["plan", "--target", "Qwen3-32B", "--draft", "Qwen3-0.6B", "--device", "L40"]
+PLAN += ["--in-flight", "4", "--prompt-tokens", "10", "--output-tokens", "10"]
+
+
+@pytest.mark.parametrize(
+    ("to", "code", "says"),
+    [(">&-", 0, ""), (">/dev/full", 2, "minedraft: cannot write: No space left on device\n")],
+)
+def test_an_output_that_cannot_be_written(to: str, code: int, says: str) -> None:
+    command = f"{shlex.join([sys.executable, '-m', 'minedraft', *PLAN])} {to}"
+    process = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+    assert (process.returncode, process.stderr) == (code, says)
+
+
 def test_a_reader_that_has_enough_is_no_error() -> None:
-    plan = ["plan", "--target", "Qwen3-32B", "--draft", "Qwen3-0.6B", "--device", "L40"]
-    plan += ["--in-flight", "4", "--prompt-tokens", "10", "--output-tokens", "10"]
-    command = [sys.executable, "-m", "minedraft", *plan]
+    command = [sys.executable, "-m", "minedraft", *PLAN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

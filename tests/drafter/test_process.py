@@ -253,3 +253,26 @@ def test_a_drafter_dies_with_its_parent(
     if not gone:
         os.kill(pid, signal.SIGKILL)
     assert gone
+
+
+def test_the_kernel_kills_a_stopped_drafter_with_its_parent(
+    spawn: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    """No thread of a stopped process can look after its parent."""
+    child = (
+        "import os, time\n"
+        "from minedraft.drafter.process import be_killed_with_parent\n"
+        "be_killed_with_parent(os.getppid()); print(os.getpid(), flush=True); time.sleep(120)\n"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    process: Any = spawn(parent, stdout=subprocess.PIPE)
+    pid = int(process.stdout.readline())
+    os.kill(pid, signal.SIGSTOP)
+    process.kill()
+    deadline = time.monotonic() + 10.0
+    while not _is_gone(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    gone = _is_gone(pid)
+    if not gone:
+        os.kill(pid, signal.SIGKILL)
+    assert gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,12 @@ def test_a_draft_model_with_recurrent_layers(
     draft = MODELS[kind](tmp_path / kind)
     with pytest.raises(ConfigError, match=r"draft_model = .* models of attention layers only"):
         _create(pairs["high"].target, draft)
+
+
+def test_a_draft_model_without_a_tokenizer(pairs: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copy(pairs["high"].draft / "config.json", tmp_path)
+    with pytest.raises(ConfigError, match=r"draft_model = .* is not allowed: .*tokenizer"):
+        _create(pairs["high"].target, tmp_path)
 
 
 def test_a_draft_model_without_a_config(pairs: dict[str, Any], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minedraft._version import __version__
-from minedraft.cli.options import add_options, read_options, require_vllm
+from minedraft.cli.options import add_options, given_options, read_options, require_vllm
 from minedraft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the report; 0 if an engine could start, 1 if something stands in the way."""
     if args.target is None and args.engine_flags:
         raise ConfigError(f"minedraft: {' '.join(args.engine_flags)} needs a TARGET before it")
+    if args.target is None and (given := given_options(args)):
+        flag = f"--{min(given).replace('_', '-')}"
+        raise ConfigError(f"minedraft: {flag} needs a TARGET before it")
     config = None if args.target is None else read_options(args)
     print(f"minedraft {__version__}", flush=True)
     require_vllm()

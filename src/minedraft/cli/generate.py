@@ -6,6 +6,7 @@ Owns flags, files and printed output; the engine is behind minedraft.plugin.offl
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from minedraft.cli.options import add_options, read_options, require_vllm
 from minedraft.errors import MineDraftError
 from minedraft.methods import WITH_MODEL
 from minedraft.prompts import read_prompts
+from minedraft.termination import exit_on_sigterm
 from minedraft.validation import check_int, check_number, check_str
 
 if TYPE_CHECKING:
@@ -69,21 +71,21 @@ def run(args: argparse.Namespace) -> int:
     require_vllm()
     from minedraft.plugin.offline import OfflineRun, run_offline
 
-    result = run_offline(
-        OfflineRun(
-            target=args.target,
-            config=config,
-            prompts=tuple(prompts),
-            max_tokens=args.max_tokens,
-            max_num_seqs=args.max_num_seqs,
-            dtype=args.dtype,
-            temperature=args.temperature,
-            seed=args.seed,
-            chat=args.chat,
-            ignore_eos=args.ignore_eos,
-            engine_flags=tuple(args.engine_flags),
-        )
+    offline = OfflineRun(
+        target=args.target,
+        config=config,
+        prompts=tuple(prompts),
+        max_tokens=args.max_tokens,
+        max_num_seqs=args.max_num_seqs,
+        dtype=args.dtype,
+        temperature=args.temperature,
+        seed=args.seed,
+        chat=args.chat,
+        ignore_eos=args.ignore_eos,
+        engine_flags=tuple(args.engine_flags),
     )
+    with exit_on_sigterm():
+        result = run_offline(offline)
     _print_summary(result.summary)
     rows = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in result.rows)
     _write(args.output, rows)
@@ -119,15 +121,22 @@ def _check_distinct(args: argparse.Namespace) -> None:
 def _write(path: str | None, text: str) -> None:
     """To the file, or to standard output if there is none or it cannot be written any more."""
     if path is None:
-        sys.stdout.write(text)
+        _print_whole(text)
         return
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        sys.stdout.write(text)
+        _print_whole(text)
         raise MineDraftError(
             f"minedraft: cannot write {path!r}: {error.strerror}; it went to standard output"
         ) from error
+
+
+def _print_whole(text: str) -> None:
+    """To standard output, as UTF-8 whatever the terminal's encoding is: nothing is lost."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(text)
 
 
 def _print_summary(summary: dict[str, object]) -> None:

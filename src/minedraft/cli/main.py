@@ -7,6 +7,7 @@ subcommands that run it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from minedraft.errors import ConfigError, MineDraftError
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -50,12 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         refuse_misspelt(rest)
         _refuse_late_target(words, rest, getattr(args, "target", None))
         code = int(args.run(args))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # Who read our output has enough of it; what is still buffered would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"minedraft: cannot write: {error.strerror}", file=sys.stderr)
+        return EXIT_ERROR
     except MineDraftError as error:
         print(error, file=sys.stderr)
         return EXIT_ERROR

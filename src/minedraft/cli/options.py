@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser, *, default_mode: str = "two-bat
 
 def read_options(args: argparse.Namespace) -> MineDraftConfig:
     """The configuration of the given flags; ConfigError names the option at fault."""
-    given = {name: value for name in option_names() if (value := getattr(args, name)) is not None}
+    given = {"mode": args.mode, **given_options(args)}
     if given.get("mode") == "none":
         given = {name: each for name, each in given.items() if not name.startswith("draft_")}
     if given.get("mode") != "none" and not {"draft_model", "draft_method"} & set(given):
@@ -81,6 +81,12 @@ def read_options(args: argparse.Namespace) -> MineDraftConfig:
     if config.drafter is not None and config.drafter.model is not None:
         check_model_name("draft_model", config.drafter.model)
     return config
+
+
+def given_options(args: argparse.Namespace) -> dict[str, object]:
+    """minedraft's options that flags name, the mode left out."""
+    values = {name: getattr(args, name) for name in option_names() if name != "mode"}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _read_json(text: str) -> object:

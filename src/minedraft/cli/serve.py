@@ -9,6 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minedraft.cli.options import add_options, read_options, require_vllm
+from minedraft.validation import check_str
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -29,6 +30,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted; returns vLLM's exit code."""
+    check_str("TARGET", args.target)
     config = read_options(args)
     require_vllm()
     from minedraft.plugin.serving import serve

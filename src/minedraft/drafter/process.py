@@ -6,6 +6,7 @@ Owns the process and the handshake; what the process runs is named by the caller
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.1
 _END_TIMEOUT_S = 5.0
 _REAP_TIMEOUT_S = 0.2
+_PR_SET_PDEATHSIG = 1  # of Linux, <linux/prctl.h>
 _PARENT_POLL_S = 0.5
 
 
@@ -237,3 +239,16 @@ def die_with_parent(parent_pid: int, last_words: Callable[[], None] = lambda: No
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="minedraft-parent-watch", daemon=True).start()
+
+
+def be_killed_with_parent(parent_pid: int) -> None:
+    """Let the kernel kill this process with the thread that started it: also when it is stopped,
+    or in native code that lets no thread of Python run.
+
+    Whoever starts it from a thread that may end before its process must not ask for this.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)

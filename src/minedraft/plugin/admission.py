@@ -40,6 +40,7 @@ def refuse_target(vllm_config: VllmConfig) -> None:
 
 def refuse_drafter(drafter: DrafterConfig, target: ModelConfig) -> None:
     """Raise ConfigError for a draft model, or a method without one, that could not start."""
+    _refuse_block_size(drafter)
     if drafter.method == MODEL:
         refuse_draft_model(drafter, target)
     elif not drafter.takes_hidden_states:
@@ -60,12 +61,17 @@ def refuse_draft_model(drafter: DrafterConfig, target: ModelConfig) -> None:
     # What a model folder, a hub or a quantization may raise has no common base.
     try:
         model = args.create_model_config()
+        is_other = not target.skip_tokenizer_init and _has_other_tokenizer(drafter, target)
     except Exception as error:
         raise ConfigError(
             f"minedraft: draft_model = {drafter.model!r} is not allowed: {first_lines(error)}"
         ) from error
-    if not target.skip_tokenizer_init:
-        _refuse_other_tokenizer(drafter, target)
+    if is_other:
+        raise ConfigError(
+            f"minedraft: draft_model = {drafter.model!r} is not allowed: its tokenizer differs "
+            f"from the target's ({str(target.tokenizer)!r}); allowed: a draft model that shares "
+            "the target's tokenizer"
+        )
     own, needed = model.get_vocab_size(), target.get_vocab_size()
     if own < needed:
         raise ConfigError(
@@ -75,12 +81,29 @@ def refuse_draft_model(drafter: DrafterConfig, target: ModelConfig) -> None:
     _refuse_recurrent("draft_model", model)
 
 
+def _refuse_block_size(drafter: DrafterConfig) -> None:
+    """Raise ConfigError for KV blocks of a size that no kernel takes, where there is one kind."""
+    if drafter.block_size is None or drafter.device.kind != "cpu":
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    steps = [
+        getattr(each, "base", each)
+        for each in CPUAttentionBackend.get_supported_kernel_block_sizes()
+    ]
+    if all(drafter.block_size % step for step in steps):
+        allowed = " or ".join(map(str, steps))
+        raise ConfigError.bad_value(
+            "draft_block_size", drafter.block_size, f"a multiple of {allowed} on a CPU"
+        )
+
+
 def first_lines(error: Exception) -> str:
     """The beginning of its message on one line: what follows are traces and links."""
     return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
 
 
-def _refuse_other_tokenizer(drafter: DrafterConfig, target: ModelConfig) -> None:
+def _has_other_tokenizer(drafter: DrafterConfig, target: ModelConfig) -> bool:
     trust = target.trust_remote_code
     tokenizer = str(target.tokenizer)
     names = ((tokenizer, target.tokenizer_revision), (drafter.model, drafter.revision))
@@ -88,12 +111,7 @@ def _refuse_other_tokenizer(drafter: DrafterConfig, target: ModelConfig) -> None
         list(get_tokenizer(name, trust_remote_code=trust, revision=revision).encode(_PROBE))
         for name, revision in names
     ]
-    if ids[0] != ids[1]:
-        raise ConfigError(
-            f"minedraft: draft_model = {drafter.model!r} is not allowed: its tokenizer differs "
-            f"from the target's ({tokenizer!r}); allowed: a draft model that shares the target's "
-            "tokenizer"
-        )
+    return ids[0] != ids[1]
 
 
 def _refuse_recurrent(field: str, model: ModelConfig) -> None:

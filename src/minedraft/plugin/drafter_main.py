@@ -21,7 +21,7 @@ from minedraft.config import DrafterConfig, MineDraftConfig
 from minedraft.drafter.device import DraftDevice
 from minedraft.drafter.emulated import EmulatedDraftDevice
 from minedraft.drafter.loop import DrafterLoop
-from minedraft.drafter.process import die_with_parent
+from minedraft.drafter.process import be_killed_with_parent, die_with_parent
 from minedraft.drafter.tokens_only import TokensOnlyDevice
 from minedraft.drafter.virtual import VirtualDrafterLoop
 from minedraft.emulation import make_clock
@@ -48,6 +48,8 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     trust_remote_code: bool
     seed: int
+    is_tied_to_parent: bool
+    """Whether the thread that starts it lives as long as its process."""
     target: dict[str, Any]
     """Model, revision and dtype of the target, for what a head takes from it."""
     row_path: str | None = None
@@ -75,6 +77,8 @@ def main() -> int:
     if channel.wait_until_connected(_CONNECT_TIMEOUT_S):
         # From here on no kill can leave a socket file behind.
         PrivateEndpoint.remove_at(settings.address)
+    if settings.is_tied_to_parent:
+        be_killed_with_parent(settings.parent_pid)
     clock = make_clock(config.emulate)
     try:
         _pin(config)

@@ -231,6 +231,12 @@ def _refuse_arguments(args: EngineArgs, config: MineDraftConfig) -> None:
             args.distributed_executor_backend,
             "none or 'mp'",
         ),
+        (
+            config.trace is not None and Path(config.trace).is_dir(),
+            "trace",
+            config.trace,
+            "a file: this is a folder",
+        ),
         (args.worker_cls not in ("auto", WORKER), "worker_cls", args.worker_cls, "'auto'"),
         (bool(args.async_scheduling), "async_scheduling", True, "false or not given"),
         (

@@ -5,7 +5,7 @@ Owns the parsing; a flag that vLLM does not know is an error of ours, not the en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from vllm.engine.arg_utils import EngineArgs
@@ -37,5 +37,16 @@ def parse_engine_flags(flags: Sequence[str], config: MineDraftConfig) -> EngineA
     additional = args.additional_config
     if not isinstance(additional, dict):
         raise ConfigError.bad_value("additional_config", additional, "a JSON object")
+    refuse_own_table(additional)
     args.additional_config = {**additional, OPTIONS_KEY: config.to_mapping()}
     return args
+
+
+def refuse_own_table(additional: Mapping[str, object]) -> None:
+    """Raise ConfigError where minedraft's options come by flags and by --additional-config."""
+    if OPTIONS_KEY in additional:
+        raise ConfigError.bad_value(
+            f"additional_config[{OPTIONS_KEY!r}]",
+            additional[OPTIONS_KEY],
+            "not given beside this command's own flags for the same options",
+        )

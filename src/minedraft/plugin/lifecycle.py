@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -161,6 +162,7 @@ def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[s
         "target_vocab_size": model.get_vocab_size(),
         "max_num_seqs": vllm_config.scheduler_config.max_num_seqs,
         "trust_remote_code": model.trust_remote_code,
+        "is_tied_to_parent": threading.current_thread() is threading.main_thread(),
         "row_path": getattr(vllm_config, "row_path", None),
         "target": {
             "model": model.model,

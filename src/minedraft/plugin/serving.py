@@ -14,6 +14,7 @@ from minedraft.config import MineDraftConfig
 from minedraft.errors import ConfigError, MineDraftError
 from minedraft.plugin.admission import first_lines
 from minedraft.plugin.engine_config import OPTIONS_KEY, SCHEDULER
+from minedraft.plugin.engine_flags import refuse_own_table
 from minedraft.plugin.runtime import preload_openmp
 
 _ADDITIONAL = "--additional-config"
@@ -23,7 +24,8 @@ def serve_command(target: str, config: MineDraftConfig, flags: Sequence[str]) ->
     """Arguments of ``vllm`` that serve `target` with minedraft.
 
     Raises:
-        ConfigError: `flags` hold an --additional-config that is no JSON object.
+        ConfigError: `flags` hold an --additional-config that is no JSON object, or that says
+            again what `config` says.
     """
     kept, additional = _take_additional(flags)
     additional[OPTIONS_KEY] = config.to_mapping()
@@ -81,6 +83,9 @@ def _take_additional(flags: Sequence[str]) -> tuple[list[str], dict[str, object]
     rest = iter(flags)
     for flag in rest:
         name, has_value, value = flag.partition("=")
+        if name.replace("_", "-").startswith(f"{_ADDITIONAL}."):
+            # vLLM would take it for the whole table, and ours were gone.
+            raise ConfigError.bad_value("flag", name, f"{_ADDITIONAL} with a JSON object")
         if name.replace("_", "-") != _ADDITIONAL:
             kept.append(flag)
             continue
@@ -93,4 +98,5 @@ def _take_additional(flags: Sequence[str]) -> tuple[list[str], dict[str, object]
         ) from error
     if not isinstance(table, dict):
         raise ConfigError.bad_value("additional_config", text, "a JSON object")
+    refuse_own_table(table)
     return kept, table
