@@ -95,6 +95,25 @@ def test_room_is_bounded() -> None:
     assert store.span("other@1") == (0, 5)
 
 
+def test_requests_that_nothing_was_made_for_give_way() -> None:
+    """Those without room in the drafter's pool must not end drafting for all."""
+    store = RowStore(WIDTH, max_bytes=20)
+    store.add(_rows(0, 6, name="waits"))
+    store.add(_rows(0, 3, name="runs"), in_use={"runs@1"})
+    assert not store.add(_rows(3, 6, name="runs"), in_use={"runs@1"})
+    assert store.span("runs@1") == (0, 6)
+    assert store.span("waits@1") == (6, 6)
+    assert not store.add(_rows(6, 7, name="waits"), in_use={"runs@1"}), "it goes on from there"
+    assert store.span("waits@1") == (6, 7)
+
+
+def test_positions_that_are_never_drafted_for_are_left_out() -> None:
+    store = RowStore(WIDTH, max_bytes=1000, end_position=8)
+    store.add(_rows(0, 8))
+    assert not store.add(_rows(8, 9))
+    assert store.span("r@1") == (0, 8)
+
+
 def test_strangers_are_bounded(store: RowStore) -> None:
     for number in range(1500):
         store.add(_rows(0, 1, name=f"r{number}"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from engines import Engine, Run, random_prompts, running_engine
-from heads import make_eagle
+from heads import make_eagle, make_eagle3
 from minedraft.errors import ConfigError
 from minedraft.trace import Summary, read_trace, summarize
 from processes import MARK, marked
@@ -53,9 +55,13 @@ def _summary(engine: Engine) -> Summary:
 
 @pytest.fixture(scope="module")
 def vllms_own(pairs: dict[str, Any], eagle: Path, plain: Run) -> list[float]:
+    return _vllms_own(pairs["high"].target, eagle, "eagle", plain)
+
+
+def _vllms_own(target: Path, head: Path, method: str, plain: Run) -> list[float]:
     """Accepted over drafted by position, of vLLM's drafter in the target's process."""
-    spec = {"method": "eagle", "model": str(eagle), "num_speculative_tokens": K}
-    with running_llm(pairs["high"].target, speculative_config=spec, disable_log_stats=False) as llm:
+    spec = {"method": method, "model": str(head), "num_speculative_tokens": K}
+    with running_llm(target, speculative_config=spec, disable_log_stats=False) as llm:
         assert Engine(llm, Path()).run(PROMPTS) == plain
         found = {each.name: each for each in llm.get_metrics() if "spec_decode" in each.name}
     drafts = found["vllm:spec_decode_num_drafts"].value
@@ -86,6 +92,26 @@ def test_output_is_the_targets(engine: Engine, plain: Run, vllms_own: list[float
     else:
         # Guesses that run ahead of the target continue from the head's own states.
         assert summary.acceptance_per_position[0] > 0.5 * vllms_own[0]
+
+
+@pytest.fixture(scope="module")
+def eagle3(pairs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_eagle3(pairs["high"].target, tmp_path_factory.mktemp("heads") / "eagle3")
+
+
+def test_eagle3_has_the_acceptance_that_it_has_inside_vllm(
+    pairs: dict[str, Any], eagle3: Path, plain: Run, tmp_path: Path
+) -> None:
+    own = _vllms_own(pairs["high"].target, eagle3, "eagle3", plain)
+    with running_engine(
+        pairs["high"].target,
+        tmp_path / "t.jsonl",
+        mode="two-batch",
+        **_options(eagle3, draft_method="eagle3"),
+    ) as running:
+        assert running.run(PROMPTS) == plain
+        assert _summary(running).acceptance_per_position == pytest.approx(own, abs=0.01)
+    assert own[0] > 0.03
 
 
 def test_output_is_the_targets_when_requests_come_one_by_one(engine: Engine, plain: Run) -> None:
@@ -130,11 +156,61 @@ def test_rows_that_have_no_room_are_missed_and_no_more(
     from minedraft.plugin import head_rows
 
     monkeypatch.setattr(head_rows, "_MOST_BYTES", 16 * 1024)  # of 64 rows
+    monkeypatch.setattr(head_rows.RowSender, "_note_dropped", _note_in(tmp_path / "dropped"))
     with running_engine(
         pairs["high"].target, tmp_path / "t.jsonl", mode="two-batch", **_options(eagle)
     ) as running:
         assert running.run(PROMPTS) == plain
         assert _summary(running).num_accepted_tokens > 0
+    assert int((tmp_path / "dropped").read_text()) > 0
+
+
+def _note_in(path: Path) -> Any:
+    def note(sender: Any) -> None:
+        path.write_text(str(sender._writer.num_dropped))
+
+    return note
+
+
+def test_a_head_that_knows_fewer_positions_than_its_target(
+    pairs: dict[str, Any], eagle: Path, plain: Run, tmp_path: Path
+) -> None:
+    head = shutil.copytree(eagle, tmp_path / "short")
+    config = json.loads((head / "config.json").read_text())
+    (head / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    with running_engine(
+        pairs["high"].target, tmp_path / "t.jsonl", mode="two-batch", **_options(head)
+    ) as running:
+        assert running.run(PROMPTS) == plain
+        summary = _summary(running)
+    assert summary.num_accepted_tokens > 0
+    assert summary.drafter_losses == 0
+
+
+@pytest.mark.parametrize("chunk", [48, 512])
+def test_acceptance_does_not_suffer_from_caches_and_chunks(
+    chunk: int, pairs: dict[str, Any], eagle: Path, tmp_path: Path
+) -> None:
+    """The second time the target finds the prompts in its cache and gives no states for them."""
+    prompts = [[*prompt, *prompt[:3]] for prompt in random_prompts(8, seed=8, longest=200)]
+    rates = []
+    with running_engine(
+        pairs["high"].target,
+        tmp_path / "t.jsonl",
+        mode="two-batch",
+        engine={"max_num_batched_tokens": chunk},
+        **_options(eagle),
+    ) as running:
+        first = running.run(prompts)
+        drafts = _summary(running)
+        rates.append(drafts.num_accepted_tokens / drafts.num_drafts)
+        assert running.run(prompts) == first
+        both = _summary(running)
+        rates.append(
+            (both.num_accepted_tokens - drafts.num_accepted_tokens)
+            / (both.num_drafts - drafts.num_drafts)
+        )
+    assert rates[1] == pytest.approx(rates[0], rel=0.1)
 
 
 def test_a_small_pool_of_the_target(

@@ -8,6 +8,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from minedraft.heads import HeadKind, default_layers
+from minedraft.heads.eagle import head_config, new_head
+from minedraft.models.plain_llama import PlainLlama
+
 
 def make_eagle(target: Path, folder: Path, hidden_share: float = 0.1) -> Path:
     """An EAGLE head that guesses about as well as the target's own first layer.
@@ -29,4 +33,23 @@ def make_eagle(target: Path, folder: Path, hidden_share: float = 0.1) -> Path:
     folder.mkdir(parents=True)
     save_file(head, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    return folder
+
+
+def make_eagle3(target: Path, folder: Path) -> Path:
+    """An EAGLE-3 head as training would begin with it: it is right now and then."""
+    plain = PlainLlama.load(target)
+    config = json.loads((target / "config.json").read_text())
+    layers = default_layers(config["num_hidden_layers"])
+    head = new_head(
+        HeadKind.EAGLE3,
+        plain.shape,
+        embedding=plain.embedding,
+        output=plain.head,
+        first_layer=plain.layers[0],
+        num_states=len(layers),
+        generator=torch.Generator().manual_seed(5),
+    )
+    folder.mkdir(parents=True)
+    head.save(folder, head_config(HeadKind.EAGLE3, config, layers))
     return folder

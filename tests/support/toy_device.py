@@ -7,7 +7,7 @@ the code under test but the rows it is given.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from minedraft.drafter import DeviceInfo, DraftedRequest, Guess, Row
 
@@ -68,6 +68,9 @@ class ToyDevice:
 
     def num_ready(self, request: DraftedRequest) -> int:
         return request.length
+
+    def take_in(self) -> Collection[str]:
+        return ()
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         assert chunk > 0

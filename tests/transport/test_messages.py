@@ -221,7 +221,9 @@ def test_unknown_fields_are_ignored() -> None:
     assert decode_to_drafter(_with(UPDATE, ("new",), [1])) == UPDATE
     assert decode_to_drafter(_with(UPDATE, ("wants", 0, "new"), {"a": 1})) == UPDATE
     assert (
-        decode_to_drafter(_with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], None, None, 0, "new"]))
+        decode_to_drafter(
+            _with(UPDATE, ("adds", 0), ["a", 2, [1, 2, 3], None, None, 0, None, None, "new"])
+        )
         == UPDATE
     )
     assert decode_to_scheduler(_with(DRAFTS, ("new",), None)) == DRAFTS

@@ -64,6 +64,27 @@ def test_more_rows_than_there_is_memory_fill_it(ring: RowRing) -> None:
     assert writer.num_dropped == 1000 - sent
 
 
+def test_room_for_two_full_steps_of_one_request() -> None:
+    """What `HeadRows.make_ring` promises, wherever the ring stands."""
+    rows, size = 64, 768
+    ring = RowRing(2 * rows * size * 9 // 8, size)
+    writer, reader = RowWriter(ring.path), RowReader(ring.path)
+    for step in range(20):
+        for half in (0, 1):
+            data = memoryview(bytes(rows * size))
+            assert writer.write("request", 1, (2 * step + half) * rows, data) == rows
+        assert sum(each.count for each in reader.read()) == 2 * rows
+    ring.close()
+    ring.close()
+
+
+def test_what_was_written_can_be_given_up(ring: RowRing) -> None:
+    writer, reader = RowWriter(ring.path), RowReader(ring.path)
+    _send(writer, "old", 0, 5)
+    reader.skip()
+    assert list(reader.read()) == []
+
+
 def test_a_new_reader_begins_with_what_comes(ring: RowRing) -> None:
     writer = RowWriter(ring.path)
     RowReader(ring.path)
@@ -93,6 +114,15 @@ def test_nonsense_is_refused(ring: RowRing) -> None:
     _send(writer, "r", 0, 3)
     writer._lengths[3] = 10**9
     with pytest.raises(DrafterError, match="make no sense"):
+        list(reader.read())
+
+
+@pytest.mark.parametrize("length", [1 << 63, (1 << 63) | 64, (1 << 63) | (1 << 40)])
+def test_a_gap_that_is_none_is_refused(ring: RowRing, length: int) -> None:
+    writer, reader = RowWriter(ring.path), RowReader(ring.path)
+    _send(writer, "r", 0, 3)
+    writer._lengths[0] = length
+    with pytest.raises(DrafterError, match="makes no sense"):
         list(reader.read())
 
 

@@ -86,6 +86,7 @@ class DraftBook:
         which the KV pool has no room is declined for this ticket and asked again by the next.
         """
         self._pass_start_ns = now_ns
+        self._take_in()
         while self._tickets:
             ticket = self._tickets[0]
             rows = self._ticket_rows(ticket)
@@ -99,6 +100,14 @@ class DraftBook:
         self._pass_ticket = None
         budget = self._device.info.max_num_batched_tokens
         return self._racing_rows() or self._prompt_rows(budget, ()) or self._lead_rows(budget)
+
+    def _take_in(self) -> None:
+        """Let the device see what came for it, once for all of a pass."""
+        gone = self._device.take_in()
+        for request in self._requests.values() if gone else ():
+            if request.key in gone:
+                self._device.release(request)
+                request.forget_kv()
 
     def record(
         self, rows: Sequence[Row], guesses: Mapping[str, Sequence[Guess]], now_ns: int
@@ -153,7 +162,9 @@ class DraftBook:
             sampling=add.sampling,
             lead=add.reported_lead,
             is_reported=add.reported_lead > 0,
-            keeps_kv_of_guesses=self._device.info.keeps_kv_of_guesses,
+            cache_salt=add.cache_salt,
+            adapter=add.adapter,
+            keeps_kv_of_guesses=not self._device.info.takes_hidden_states,
         )
 
     def _commit(self, commit: Commit) -> None:
@@ -332,18 +343,15 @@ class DraftBook:
         for request, budget in requests:
             if len(taken) + len(rows) >= self._device.info.max_num_seqs:
                 break
+            ready = self._num_ready_new(request)
             is_new = not self._device.num_held_blocks(request)
             is_out = request.key in seen or self._room(request) <= 0 or (is_new and not has_room)
-            ready = self._num_ready_new(request)
             chunk = min(budget.tokens, ready)
             if is_out or chunk <= 0:
                 continue
             end = request.num_computed + ready
             if self._reserve(request, end, chunk, [*taken, *rows]):
-                # A cached prefix may reach further than what is ready.
                 size = min(chunk, end - request.num_computed)
-                if size <= 0:
-                    continue
                 rows.append(_row(request, size, self._lead(request)))
                 budget.tokens -= rows[-1].num_tokens
             elif is_new:

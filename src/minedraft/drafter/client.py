@@ -120,7 +120,15 @@ class DrafterClient:
             version=self._last_version, committed_len=len(token_ids), sampling=terms.sampling
         )
         self._link.add(
-            Add(request_id, self._last_version, list(token_ids), terms.limit, terms.sampling)
+            Add(
+                request_id,
+                self._last_version,
+                list(token_ids),
+                terms.limit,
+                terms.sampling,
+                cache_salt=terms.cache_salt,
+                adapter=terms.adapter,
+            )
         )
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
@@ -168,9 +176,9 @@ class DrafterClient:
     # -- what is known ---------------------------------------------------------------
 
     def version(self, request_id: str) -> int | None:
-        """Under which the drafter knows this life of a request; None if it was not told of it."""
+        """Under which the drafter knows this life of a request; None if it does not."""
         followed = self._followed.get(request_id)
-        return None if followed is None else followed.version
+        return followed.version if followed is not None and self._link.is_connected else None
 
     def follows(self, request_id: str) -> bool:
         """Whether drafts can be asked for this request."""

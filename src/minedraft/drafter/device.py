@@ -5,7 +5,7 @@ Owns the Protocol, the rows of a pass and the guesses that it yields; implementa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,9 +58,9 @@ class DeviceInfo:
     max_num_seqs: int
     num_kv_blocks: int
     block_size: int
-    keeps_kv_of_guesses: bool = True
-    """Whether the KV of a guess holds once the target agreed. False where the target then says
-    more of that token than its number."""
+    takes_hidden_states: bool = False
+    """Whether it takes more of the target than tokens. That comes without a message, and what was
+    computed for a guess does not hold once the target agreed with it."""
 
 
 class DraftDevice(Protocol):
@@ -79,15 +79,24 @@ class DraftDevice(Protocol):
 
     def num_ready(self, request: DraftedRequest) -> int:
         """Leading tokens of the sequence that a pass could take in now; all of them, unless more
-        than tokens must come from the target first. May find the request's KV to be gone."""
+        than tokens must come from the target first."""
+        ...
+
+    def take_in(self) -> Collection[str]:
+        """See what came from the target besides messages; before each pass is planned.
+
+        Returns:
+            Keys of requests whose KV is of no use any more.
+        """
         ...
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """Make room for the KV of the first `num_tokens` tokens of the sequence.
 
         If more than `chunk` committed tokens have no valid KV, make room for the next
-        `chunk` tokens only. May raise `request.num_computed` when a cached prefix is found
-        for a request that held no KV. Returns False if the pool has no room.
+        `chunk` tokens only, never for more than `num_tokens`. May raise
+        `request.num_computed`, but below `num_tokens`, when a cached prefix is found for a
+        request that held no KV. Returns False if the pool has no room.
         """
         ...
 

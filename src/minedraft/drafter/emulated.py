@@ -5,7 +5,7 @@ Owns the sleeping and the emulated drafts; KV is the inner device's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from minedraft.clock import Clock, RealClock
 from minedraft.drafter.device import DraftDevice, Guess, Row
@@ -51,6 +51,10 @@ class EmulatedDraftDevice:
     def num_ready(self, request: DraftedRequest) -> int:
         """As the inner device."""
         return self._inner.num_ready(request)
+
+    def take_in(self) -> Collection[str]:
+        """As the inner device."""
+        return self._inner.take_in()
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """As the inner device."""

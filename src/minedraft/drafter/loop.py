@@ -18,6 +18,7 @@ from minedraft.transport.messages import Alive, Shutdown, ToDrafter, ToScheduler
 logger = logging.getLogger(__name__)
 
 _IDLE_POLL_S = 1.0
+_STATES_POLL_S = 0.002
 _ALIVE_INTERVAL_NS = 1_000_000_000
 
 
@@ -41,9 +42,15 @@ class DrafterLoop:
     def run(self) -> None:
         """Serve until a Shutdown comes."""
         busy = False
-        while self._receive(0.0 if busy else _IDLE_POLL_S):
+        while self._receive(0.0 if busy else self._idle_s):
             busy = self.step()
             self._say_alive()
+
+    @property
+    def _idle_s(self) -> float:
+        """How long to wait for a message: hidden states come without one."""
+        expects = self._device.info.takes_hidden_states and len(self._book)
+        return _STATES_POLL_S if expects else _IDLE_POLL_S
 
     def step(self) -> bool:
         """One pass and the answers that it completed; False if there was nothing to run."""

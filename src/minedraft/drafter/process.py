@@ -72,7 +72,10 @@ class DrafterLauncher:
 
     def start(self, life: int = 0) -> StartingDrafter:
         """Start it for the `life`-th time; see StartingDrafter for what is raised."""
-        return StartingDrafter(self.command, {**self.settings, "life": life}, self.env)
+        # The kernel ties a process to the thread that started it.
+        is_tied = threading.current_thread() is threading.main_thread()
+        settings = {**self.settings, "life": life, "is_tied_to_parent": is_tied}
+        return StartingDrafter(self.command, settings, self.env)
 
 
 class StartingDrafter:

@@ -25,6 +25,9 @@ class DraftedRequest:
     """Tokens of `committed` when the request came."""
     limit: int | None = None
     """Most drafts at a time; None: as many as are wanted."""
+    cache_salt: str | None = None
+    adapter: str | None = None
+    """Both as in Add."""
     sampling: Sampling | None = None
     """How guesses are drawn; None: each is the most likely token."""
     guesses: list[int] = field(default_factory=list)
@@ -45,7 +48,7 @@ class DraftedRequest:
     is_exhausted: bool = False
     """Whether the device has no guess to offer before the next commit."""
     keeps_kv_of_guesses: bool = True
-    """See DeviceInfo."""
+    """Whether the KV of a guess holds once the target agreed."""
     is_over: bool = False
     """Whether it will never be drafted for again."""
     edits: int = 0

@@ -8,6 +8,7 @@ cache), the run begins anew behind them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from minedraft.transport.row_ring import Rows
@@ -30,12 +31,14 @@ class _Run:
 class RowStore:
     """Rows of `row_bytes` each, of all requests together at most `max_bytes`.
 
-    What comes for a request that is over, or beyond `max_bytes`, is left out: the next rows of
-    that request are behind a gap then.
+    Where there is no room, those kept for requests that nothing was made for yet give way, the
+    largest first. What comes for a request that is over, at `end_position` or later, or without
+    room is left out: the next rows of that request are behind a gap then.
     """
 
-    def __init__(self, row_bytes: int, max_bytes: int) -> None:
+    def __init__(self, row_bytes: int, max_bytes: int, end_position: int = 1 << 62) -> None:
         self._row_bytes = row_bytes
+        self._end_position = end_position
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._runs: dict[str, _Run] = {}
@@ -44,11 +47,16 @@ class RowStore:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, rows: Rows) -> bool:
+    def add(self, rows: Rows, in_use: Collection[str] = ()) -> bool:
         """Take rows in; whether a gap lies before them, so that what was made of those before
-        is of no use. Rows that are there already, or were taken, are left out."""
+        is of no use. Rows that are there already, or were taken, are left out.
+
+        `in_use` are keys of requests that something was made for.
+        """
         key = f"{rows.request_id}@{rows.version}"
-        if key in self._over or self._num_bytes + len(rows.data) > self._max_bytes:
+        if key in self._over or rows.start >= self._end_position:
+            return False
+        if not self._has_room(len(rows.data), {key, *in_use}):
             return False
         run = self._runs.get(key)
         if run is None or rows.start > run.end:
@@ -101,6 +109,19 @@ class RowStore:
         self._over[key] = None
         if len(self._over) > _MOST_OVER:
             del self._over[next(iter(self._over))]
+
+    def _has_room(self, size: int, kept: Collection[str]) -> bool:
+        """Whether `size` bytes fit, with what is given up for them."""
+        if self._num_bytes + size <= self._max_bytes:
+            return True
+        others = [run for key, run in self._runs.items() if key not in kept and run.parts]
+        for run in sorted(others, key=lambda each: each.parts[0].start - each.end):
+            self._drop_parts(run)
+            run.parts.clear()
+            run.begin = run.end
+            if self._num_bytes + size <= self._max_bytes:
+                return True
+        return False
 
     def _forget_strangers(self) -> None:
         """Drop the oldest of those that nobody asked for, such as of a drafter's last life."""

@@ -18,6 +18,10 @@ class RequestTerms:
     """Most drafts at a time; None: the engine's k."""
     sampling: Sampling | None = None
     """How drafts are drawn; None: each is the most likely token."""
+    cache_salt: str | None = None
+    """See Add."""
+    adapter: str | None = None
+    """See Add."""
 
 
 PLAIN_TERMS = RequestTerms()

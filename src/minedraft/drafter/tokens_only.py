@@ -6,7 +6,7 @@ Owns the translation of rows into texts, and the check of what comes back.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from minedraft.drafter.device import DeviceInfo, Guess, Row
 from minedraft.drafter.request import DraftedRequest
@@ -49,6 +49,10 @@ class TokensOnlyDevice:
     def num_ready(self, request: DraftedRequest) -> int:
         """All of them."""
         return request.length
+
+    def take_in(self) -> Collection[str]:
+        """Nothing comes besides."""
+        return ()
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """There is always room."""

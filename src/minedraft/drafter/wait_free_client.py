@@ -195,6 +195,8 @@ class WaitFreeClient:
                 limit,
                 terms.sampling,
                 followed.lead,
+                terms.cache_salt,
+                terms.adapter,
             )
         )
 
@@ -225,7 +227,7 @@ class WaitFreeClient:
     def version(self, request_id: str) -> int | None:
         """See DrafterClient.version."""
         followed = self._followed.get(request_id)
-        return None if followed is None else followed.version
+        return followed.version if followed is not None and self.available else None
 
     def follows(self, request_id: str) -> bool:
         """Whether there may ever be drafts for this request."""

@@ -156,7 +156,7 @@ def attention_block(
 ) -> Tensor:
     """Run a layer's first half: states after attention was added."""
     normed = rms_norm(states, weights["input_layernorm"], shape)
-    return states + _attention(shape, weights, normed, rotation, cache)
+    return states + attend_to(shape, weights, normed, rotation, cache)
 
 
 def mlp_activations(shape: Shape, weights: Mapping[str, Tensor], states: Tensor) -> Tensor:
@@ -166,13 +166,14 @@ def mlp_activations(shape: Shape, weights: Mapping[str, Tensor], states: Tensor)
     return gate * F.linear(normed, weights["mlp.up_proj"])
 
 
-def _attention(
+def attend_to(
     shape: Shape,
     weights: Mapping[str, Tensor],
     normed: Tensor,
     rotation: tuple[Tensor, Tensor],
-    cache: KeyValues | None,
+    cache: KeyValues | None = None,
 ) -> Tensor:
+    """What a layer's attention adds to its states, of its input [batch, length, width]."""
     batch, length, _ = normed.shape
 
     def heads(name: str, count: int) -> Tensor:

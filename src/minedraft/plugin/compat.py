@@ -184,6 +184,22 @@ HOOKS = (
     ),
     Hook(owner="vllm.engine.arg_utils:EngineArgs", name="create_engine_config"),
     Hook(owner="vllm.v1.engine.core_client:", name="launch_core_engines"),
+    Hook(owner=_RUNNER, name="execute_model_state"),
+    Hook(owner=_RUNNER, name="use_aux_hidden_state_outputs"),
+    Hook(owner=_RUNNER, name="_model_forward", parameters=("input_ids", "positions")),
+    *(
+        Hook(owner="vllm.v1.worker.gpu_model_runner:ExecuteModelState", name=name)
+        for name in ("scheduler_output", "hidden_states", "aux_hidden_states")
+    ),
+    Hook(
+        owner="vllm.model_executor.model_loader:",
+        name="register_model_loader",
+        parameters=("load_format",),
+    ),
+    Hook(
+        owner="vllm.model_executor.models.interfaces:SupportsEagle3",
+        name="set_aux_hidden_state_layers",
+    ),
 )
 
 

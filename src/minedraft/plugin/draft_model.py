@@ -6,7 +6,7 @@ choice. Model, KV cache and prefix caching are vLLM's own, driven without its sc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,10 @@ class VllmDraftDevice:
         """See DraftDevice.num_ready."""
         return request.length
 
+    def take_in(self) -> Collection[str]:
+        """See DraftDevice.take_in."""
+        return ()
+
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
         """See DraftDevice.reserve."""
         held = self._held.get(request.key)
@@ -150,6 +154,9 @@ class VllmDraftDevice:
         """First blocks of a request: those of a cached prefix, and new ones."""
         shadow, origin = self._begin(request)
         cached, num_cached, _ = self._kv.get_computed_blocks(shadow)
+        if origin + num_cached >= num_tokens:
+            # There would be nothing left to compute of what is ready.
+            cached, num_cached = self._first_blocks(cached, num_tokens - origin - 1)
         request.num_computed = origin + num_cached
         end = _end_of_reservation(request, num_tokens, chunk)
         blocks = self._kv.allocate_slots(
@@ -174,7 +181,14 @@ class VllmDraftDevice:
 
     def _begin(self, request: DraftedRequest) -> tuple[Request, int]:
         """vLLM's request for one that holds no KV, and how many leading tokens it leaves out."""
-        return self._shadow(request, 0), 0
+        return self._shadow(request, 0, request.cache_salt), 0
+
+    def _first_blocks(self, blocks: Any, most: int) -> tuple[Any, int]:
+        """Those of at most `most` tokens, and how many tokens they hold."""
+        count = max(0, most) // self.info.block_size
+        return type(blocks)(tuple(list(group)[:count] for group in blocks.blocks)), (
+            count * self.info.block_size
+        )
 
     def _shadow(self, request: DraftedRequest, origin: int, salt: str | None = None) -> Request:
         shadow = Request(
@@ -257,5 +271,5 @@ def _end_of_reservation(request: DraftedRequest, num_tokens: int, chunk: int) ->
     """Room is made for no more committed tokens than the next pass computes, because vLLM
     offers full blocks to other requests from the moment they are reserved."""
     if len(request.committed) - request.num_computed > chunk:
-        return request.num_computed + chunk
+        return min(num_tokens, request.num_computed + chunk)
     return num_tokens

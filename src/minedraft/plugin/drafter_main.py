@@ -25,6 +25,7 @@ from minedraft.drafter.process import be_killed_with_parent, die_with_parent
 from minedraft.drafter.tokens_only import TokensOnlyDevice
 from minedraft.drafter.virtual import VirtualDrafterLoop
 from minedraft.emulation import make_clock
+from minedraft.errors import DrafterError
 from minedraft.methods import Surroundings, make_drafter
 from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
@@ -154,7 +155,8 @@ def _open_head(
     from minedraft.plugin.draft_config import head_vllm_config
     from minedraft.plugin.head_device import VllmHeadDevice
 
-    assert settings.row_path is not None
+    if settings.row_path is None:
+        raise DrafterError("minedraft: the engine gives the head no hidden states to draft from")
     return VllmHeadDevice(
         head_vllm_config(settings, config),
         RowReader(settings.row_path),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -73,13 +74,17 @@ class MineDraftVllmConfig(VllmConfig):
             return 1
         return make_policy(options.mode).max_concurrent_batches
 
-    def compute_hash(self) -> str:
-        """vLLM's key of compiled code; our options change none of it."""
+    def compute_hash(self, *args: Any, **kwargs: Any) -> str:
+        """vLLM's key of compiled code: of our options only layers that give their outputs
+        change any of it."""
         plain = copy.copy(self)
         plain.additional_config = {
             name: value for name, value in self.additional_config.items() if name != OPTIONS_KEY
         }
-        return str(VllmConfig.compute_hash(plain))
+        found = str(VllmConfig.compute_hash(plain, *args, **kwargs))
+        if self.head_rows is None or not self.head_rows.takes_layers:
+            return found
+        return hashlib.sha256(f"{found} {self.head_rows.layers}".encode()).hexdigest()[:10]
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that workers get: a process handle is of no use to them."""

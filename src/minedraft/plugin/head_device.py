@@ -9,7 +9,7 @@ missing: it then drafts with the context that it has, and never from made-up sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,31 +41,38 @@ class VllmHeadDevice(VllmDraftDevice):
         num_candidates: int,
         with_confidences: bool = False,
     ) -> None:
+        spec = vllm_config.speculative_config
+        assert spec is not None
         super().__init__(
             as_head(vllm_config),
             target_vocab_size=target_vocab_size,
             num_candidates=num_candidates,
             with_confidences=with_confidences,
         )
-        self.info = replace(self.info, keeps_kv_of_guesses=False)
+        # A head may know fewer positions than its target.
+        most = min(self.info.max_model_len, spec.draft_model_config.max_model_len)
+        self.info = replace(self.info, max_model_len=most, takes_hidden_states=True)
         self._reader = reader
         self._dtype = dtype
-        self._store = RowStore(reader.row_bytes, max_bytes=2 * reader.capacity)
-        self._gaps: set[str] = set()
+        self._store = RowStore(reader.row_bytes, max_bytes=2 * reader.capacity, end_position=most)
         self._own: dict[str, dict[int, torch.Tensor]] = {}
         self._inputs: dict[str, torch.Tensor] = {}
         self._model: HeadModel = self._runner.get_model()
         self._forward: Any = self._runner._model_forward
         self._runner._model_forward = self._forward_with_inputs
+        # Of what came while the model loaded, requests have gone on since.
+        reader.skip()
+
+    def take_in(self) -> Collection[str]:
+        """See DraftDevice.take_in."""
+        gaps = set()
+        for rows in self._reader.read():
+            if self._store.add(rows, self._held):
+                gaps.add(f"{rows.request_id}@{rows.version}")
+        return gaps
 
     def num_ready(self, request: DraftedRequest) -> int:
-        """See DraftDevice.num_ready; a gap before new rows takes the KV away."""
-        for rows in self._reader.read():
-            if self._store.add(rows):
-                self._gaps.add(f"{rows.request_id}@{rows.version}")
-        if request.key in self._gaps:
-            self.release(request)
-            request.forget_kv()
+        """See DraftDevice.num_ready."""
         begin, end = self._store.span(request.key)
         if end <= begin or request.length <= begin + 1:
             return 0
@@ -73,6 +80,10 @@ class VllmHeadDevice(VllmDraftDevice):
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         """See DraftDevice.run."""
+        with torch.inference_mode():
+            return self._run(rows)
+
+    def _run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
         self._inputs = {row.request.key: self._states(row) for row in rows}
         guesses = super().run(rows)
         self._keep_own(rows)
@@ -82,7 +93,6 @@ class VllmHeadDevice(VllmDraftDevice):
         """See DraftDevice.release."""
         super().release(request)
         self._own.pop(request.key, None)
-        self._gaps.discard(request.key)
         if request.is_over:
             self._store.end(request.key)
         else:
@@ -91,12 +101,14 @@ class VllmHeadDevice(VllmDraftDevice):
     def _begin(self, request: DraftedRequest) -> tuple[Request, int]:
         """As the base class; what the target found in its cache may be in this one too."""
         begin, _ = self._store.span(request.key)
-        # The first block's hash must stand for the first token as well, which the head lacks.
-        shadow = self._shadow(request, 1, salt=f"after {request.committed[0]}")
+        # The first block's hash must stand for all that the states depend on, and for the first
+        # token, which the head lacks.
+        salt = f"{request.committed[0]} {request.adapter!r} {request.cache_salt!r}"
+        shadow = self._shadow(request, 1, salt=f"after {salt}")
         if not begin or self._kv.get_computed_blocks(shadow)[1] >= begin:
             return shadow, 1
         # Its KV fits no other request: the context before it is missing.
-        return self._shadow(request, begin + 1, salt=f"only {request.key}"), begin + 1
+        return self._shadow(request, begin + 1, salt=f"only {begin} {request.key}"), begin + 1
 
     def _states(self, row: Row) -> torch.Tensor:
         """The hidden states that go with the tokens of a row [tokens, hidden]."""

@@ -104,24 +104,24 @@ class HeadLoader(BaseModelLoader):
                 model_config=spec.draft_model_config,
                 load_config=config.load_config,
             )
-        _share(head, model_config)
+        _share(head, model_config, vllm_config.load_config.download_dir)
         return HeadModel(head, vllm_config, spec)
 
 
-def _share(head: Any, target: ModelConfig) -> None:
+def _share(head: Any, target: ModelConfig, cache: str | None) -> None:
     """Give the head the target's embedding and output matrix, as vLLM does in one process."""
     needs_embedding = not getattr(head, "has_own_embed_tokens", False)
     needs_output = not getattr(head, "has_own_lm_head", False)
     if needs_embedding:
-        weights = _target_weights(target, _EMBEDDING)
+        weights = _target_weights(target, _EMBEDDING, cache)
         _fill(head.model.embed_tokens, weights)
     if not needs_output:
         return
     # A tied target has no output matrix of its own.
     tied = getattr(target.hf_text_config, "tie_word_embeddings", False)
-    weights = _target_weights(target, _EMBEDDING if tied else _OUTPUT)
+    weights = _target_weights(target, _EMBEDDING if tied else _OUTPUT, cache)
     sample: torch.Tensor = head.model.embed_tokens.weight
-    with sample.device, torch.device(sample.device):
+    with sample.device:
         output = ParallelLMHead(weights.shape[0], weights.shape[1], params_dtype=sample.dtype)
     _fill(output, weights)
     # What vLLM makes of the matrix for its own kernels.
@@ -130,16 +130,25 @@ def _share(head: Any, target: ModelConfig) -> None:
 
 
 def _fill(layer: VocabParallelEmbedding, weights: torch.Tensor) -> None:
+    if tuple(weights.shape) != (layer.org_vocab_size, layer.embedding_dim):
+        raise ConfigError.bad_value(
+            "draft_model",
+            tuple(weights.shape),
+            f"a head for a target whose embedding is {layer.org_vocab_size} x "
+            f"{layer.embedding_dim}",
+        )
     layer.weight_loader(layer.weight, weights.to(layer.weight.dtype))
 
 
-def _target_weights(target: ModelConfig, endings: tuple[str, ...]) -> torch.Tensor:
+def _target_weights(
+    target: ModelConfig, endings: tuple[str, ...], cache: str | None
+) -> torch.Tensor:
     """One matrix of the target's checkpoint, without the rest of it.
 
     Raises:
         ConfigError: there is none of that name.
     """
-    for path in sorted(_folder(target).glob("*.safetensors")):
+    for path in sorted(_folder(target, cache).glob("*.safetensors")):
         with safe_open(str(path), framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (no mapping)
                 if name.endswith(endings):
@@ -149,10 +158,10 @@ def _target_weights(target: ModelConfig, endings: tuple[str, ...]) -> torch.Tens
     )
 
 
-def _folder(target: ModelConfig) -> Path:
+def _folder(target: ModelConfig, cache: str | None) -> Path:
     if (folder := Path(target.model)).is_dir():
         return folder
-    return Path(download_weights_from_hf(target.model, None, ["*.safetensors"], target.revision))
+    return Path(download_weights_from_hf(target.model, cache, ["*.safetensors"], target.revision))
 
 
 def as_head(vllm_config: VllmConfig) -> VllmConfig:

@@ -5,6 +5,7 @@ Owns the choice of rows (accepted positions, and all of a prompt); the memory is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from minedraft.config import DrafterConfig
 from minedraft.errors import ConfigError
 from minedraft.plugin.head_model import aux_layers
 from minedraft.transport.row_ring import RowRing, RowWriter
+
+logger = logging.getLogger(__name__)
 
 LIVES = "minedraft_lives"
 """Attribute of vLLM's SchedulerOutput: by request id, the version under which the drafter knows
@@ -48,6 +51,7 @@ class HeadRows:
     def make_ring(self, max_num_batched_tokens: int) -> RowRing:
         """A ring for the rows of a target whose steps have at most that many tokens."""
         wanted = _STEPS_HELD * max_num_batched_tokens * self.row_bytes
+        wanted += wanted // 8  # names, and what is left free at the end
         return RowRing(min(wanted, _MOST_BYTES), self.row_bytes)
 
 
@@ -59,6 +63,10 @@ def head_spec(
     Raises:
         ConfigError: vLLM does not take it.
     """
+    if target.is_multimodal_model:
+        raise ConfigError.bad_value(
+            "draft_method", drafter.method, "a draft model, for a target that takes more than text"
+        )
     # What a folder, a hub or a mismatch may raise has no common base.
     try:
         return SpeculativeConfig(**spec_options(drafter, k) | _for_target(target, parallel))
@@ -89,11 +97,20 @@ def _for_target(target: ModelConfig, parallel: ParallelConfig) -> dict[str, Any]
 
 
 def head_rows(spec: SpeculativeConfig, target: ModelConfig) -> HeadRows:
-    """The rows that a head takes."""
+    """The rows that a head takes.
+
+    Raises:
+        ConfigError: the checkpoint names layers that the target's class cannot give.
+    """
     config = spec.draft_model_config.hf_config
     inner = getattr(config, "eagle_config", None) or {}
     takes_layers = spec.method == "eagle3" and inner.get("use_aux_hidden_state", True)
     layers = aux_layers(spec) if takes_layers else None
+    if layers is not None and sorted(set(layers)) != list(layers):
+        # vLLM's models give each output once, and in the order of layers.
+        raise ConfigError.bad_value(
+            "eagle_aux_hidden_state_layer_ids", layers, "layers in ascending order, each once"
+        )
     count = len(layers or range(_DEFAULT_LAYERS)) if takes_layers else 1
     return HeadRows(
         width=count * target.get_hidden_size(),
@@ -115,6 +132,8 @@ class RowSender:
         self._runner = runner
         self._writer = RowWriter(path)
         self._starts: dict[str, int] = {}
+        self._is_out_of_order = False
+        self._warn_at = 1
 
     def note_starts(self) -> None:
         """Remember where each request of the batch stands; before its tokens are drawn."""
@@ -123,25 +142,67 @@ class RowSender:
         self._starts = dict(zip(batch.req_ids, positions, strict=True))
 
     def send(self, state: Any, output: ModelRunnerOutput) -> None:
-        """Send what a step's pass left behind, of requests for which drafts are made."""
+        """Send what a step's pass left behind, of requests for which drafts are made.
+
+        Nothing that goes wrong here ends the target: it goes on, and sends no more.
+        """
+        if self._is_out_of_order:
+            return
+        try:
+            self._send(state, output)
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+            self._is_out_of_order = True
+            logger.exception("minedraft: hidden states cannot be sent; the head drafts no more")
+
+    def _send(self, state: Any, output: ModelRunnerOutput) -> None:
         scheduled = state.scheduler_output
         lives: Mapping[str, int] = getattr(scheduled, LIVES, {})
-        states = self._states(state)
+        kept: list[tuple[str, int]] = []
+        places: list[torch.Tensor] = []
         at = 0
-        for request_id, start in self._starts.items():
+        for request_id in self._starts:
             count = scheduled.num_scheduled_tokens[request_id]
             if request_id in lives:
-                kept = count - _num_rejected(scheduled, output, request_id)
-                rows = states[at : at + kept].to("cpu").contiguous()
-                data = memoryview(rows.view(torch.uint8).numpy())
-                self._writer.write(request_id, lives[request_id], start, data)
+                stays = count - _num_rejected(scheduled, output, request_id)
+                kept.append((request_id, stays))
+                places.append(torch.arange(at, at + stays))
             at += count
+        if not kept:
+            return
+        states = self._states(state)
+        # One copy for all, and none of what is not sent.
+        rows = states[torch.cat(places).to(states.device)].to("cpu").contiguous()
+        data = memoryview(rows.view(torch.uint8).numpy()).cast("B")
+        begin = 0
+        for request_id, stays in kept:
+            end = begin + stays * self._rows.row_bytes
+            start = self._starts[request_id]
+            self._writer.write(request_id, lives[request_id], start, data[begin:end])
+            begin = end
+        self._note_dropped()
 
     def _states(self, state: Any) -> torch.Tensor:
         """The rows of all tokens of the step [tokens, width]."""
-        if not self._rows.takes_layers:
-            return state.hidden_states
-        return torch.cat(state.aux_hidden_states, dim=-1)
+        if self._rows.takes_layers:
+            states = torch.cat(state.aux_hidden_states, dim=-1)
+        else:
+            states = state.hidden_states
+        if states.shape[-1] != self._rows.width or states.dtype != self._rows.dtype:
+            raise ValueError(
+                f"the target gives states of {states.shape[-1]} values of {states.dtype}, and "
+                f"{self._rows.width} of {self._rows.dtype} are expected"
+            )
+        return states
+
+    def _note_dropped(self) -> None:
+        """Say it when rows were dropped, each time that they are twice as many."""
+        if self._writer.num_dropped >= self._warn_at:
+            self._warn_at = 2 * self._writer.num_dropped
+            logger.warning(
+                "minedraft: %d hidden states were dropped so far: the drafter does not keep up; "
+                "requests that miss some are drafted with less context",
+                self._writer.num_dropped,
+            )
 
 
 def give_layers(rows: HeadRows, runner: Any) -> None:
@@ -158,6 +219,12 @@ def give_layers(rows: HeadRows, runner: Any) -> None:
             "draft_method", "eagle3", f"a method that {type(model).__name__} can give states for"
         )
     layers = rows.layers or tuple(model.get_eagle3_default_aux_hidden_state_layers())
+    if rows.layers is None and len(set(layers)) != _DEFAULT_LAYERS:
+        raise ConfigError.bad_value(
+            "eagle_aux_hidden_state_layer_ids",
+            None,
+            f"given in the head's config: {type(model).__name__} names {layers} by itself",
+        )
     model.set_aux_hidden_state_layers(layers)
     runner.use_aux_hidden_state_outputs = True
 

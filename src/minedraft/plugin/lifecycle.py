@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -162,12 +161,14 @@ def drafter_settings(config: MineDraftConfig, vllm_config: VllmConfig) -> dict[s
         "target_vocab_size": model.get_vocab_size(),
         "max_num_seqs": vllm_config.scheduler_config.max_num_seqs,
         "trust_remote_code": model.trust_remote_code,
-        "is_tied_to_parent": threading.current_thread() is threading.main_thread(),
         "row_path": getattr(vllm_config, "row_path", None),
         "target": {
             "model": model.model,
             "revision": model.revision,
             "dtype": str(model.dtype).removeprefix("torch."),
+            "hf_overrides": model.hf_overrides if isinstance(model.hf_overrides, dict) else {},
+            "config_format": str(getattr(model.config_format, "value", model.config_format)),
+            "download_dir": vllm_config.load_config.download_dir,
         },
         "seed": model.seed or 0,
     }

@@ -45,6 +45,7 @@ def _begin(_: int, parent: int) -> None:
     # By process, since a fork takes the cache along, but not the thread.
     if os.getppid() != parent:
         # It ended while this process imported vLLM; nothing is there yet that needs an end.
+        logger.error("minedraft: process %d, which started this one, is gone; it ends", parent)
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Thread(target=_watch, args=(parent,), name="minedraft-watch", daemon=True).start()
 

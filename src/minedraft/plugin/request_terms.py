@@ -30,7 +30,12 @@ def read_terms(request: Request, config: MineDraftConfig) -> RequestTerms | None
     limit = _limit(request, config.num_draft_tokens)
     if limit == 0:
         return None
-    return RequestTerms(limit=limit, sampling=_sampling(request, config.drafter))
+    return RequestTerms(
+        limit=limit,
+        sampling=_sampling(request, config.drafter),
+        cache_salt=request.cache_salt,
+        adapter=None if request.lora_request is None else request.lora_request.lora_name,
+    )
 
 
 def _limit(request: Request, k: int) -> int | None:

@@ -155,7 +155,12 @@ _DRAFTS = (
         "tests/plugin/test_heads.py::test_output_is_the_targets",
         "`draft_method = eagle`, with the acceptance they have inside vLLM (docs/heads.md)",
     ),
-    _untested("Drafts", "EAGLE-3 heads", "`draft_method = eagle3`; no head of that kind was tried"),
+    _works(
+        "Drafts",
+        "EAGLE-3 heads",
+        "tests/plugin/test_heads.py::test_eagle3_has_the_acceptance_that_it_has_inside_vllm",
+        "`draft_method = eagle3`",
+    ),
     _untested("Drafts", "MTP, Medusa and other kinds of drafts"),
 )
 

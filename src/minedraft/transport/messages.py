@@ -13,7 +13,7 @@ import msgspec
 
 from minedraft.errors import ProtocolError
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1)]
@@ -85,6 +85,10 @@ class Add(msgspec.Struct, frozen=True, array_like=True):
     reported_lead: Count = 0
     """Guesses to hold beyond the committed tokens, unasked, and to report after every pass; 0:
     drafts are made when they are wanted."""
+    cache_salt: str | None = None
+    """Requests with another one share no cached prefix with it."""
+    adapter: str | None = None
+    """The target's LoRA adapter, on which its hidden states depend."""
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ _MAGIC_AT, _CAPACITY_AT, _ROW_AT, _HEAD_AT, _TAIL_AT, _DROPPED_AT = 0, 1, 2, 8, 
 """Places of 64-bit words; head and tail are on cache lines of their own."""
 _SKIP = 1 << 63
 """Marks the length of what is left free at the end of the memory."""
+_PIECES = 32
 _FIXED = 5 * 8
 """Length, version, first position, number of rows, length of the name; each a 64-bit word."""
 
@@ -48,14 +50,13 @@ class Rows:
 class RowRing:
     """The memory, kept for as long as its owner lives: no file is left behind by any end.
 
-    `capacity` in bytes. Others open it by `path`, while the owner's process lives.
-
-    Raises:
-        OSError: the system does not give that much.
+    `capacity` in bytes, of which the system gives what is written to. Others open it by `path`,
+    while the owner lives.
     """
 
     def __init__(self, capacity: int, row_bytes: int) -> None:
         self._fd = os.memfd_create("minedraft-rows")
+        self._close = weakref.finalize(self, os.close, self._fd)
         capacity = -(-max(capacity, _FIXED + 8) // mmap.PAGESIZE) * mmap.PAGESIZE
         os.truncate(self._fd, _HEADER + capacity)
         with mmap.mmap(self._fd, _HEADER) as memory, memoryview(memory).cast("Q") as words:
@@ -68,8 +69,8 @@ class RowRing:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def close(self) -> None:
-        """Give the memory up; who has it open keeps it."""
-        os.close(self._fd)
+        """Give the memory up; who has it open keeps it. Safe to call again."""
+        self._close()
 
 
 class _Side:
@@ -129,8 +130,8 @@ class RowWriter(_Side):
         count, odd = divmod(len(data), self.row_bytes)
         if odd:
             raise ValueError(f"{len(data)} bytes are no whole rows of {self.row_bytes}")
-        # Pieces, so that rows for more than the whole memory fill it.
-        piece = max(1, self.capacity // 4 // self.row_bytes)
+        # Pieces, so that many rows fill the memory to its end.
+        piece = max(1, self.capacity // _PIECES // self.row_bytes)
         done = 0
         while done < count:
             taken = min(piece, count - done)
@@ -169,6 +170,10 @@ class RowReader(_Side):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
+        self.skip()
+
+    def skip(self) -> None:
+        """Give up what was written so far."""
         self._publish(_TAIL_AT, int(self._words[_HEAD_AT]))
 
     def read(self) -> Iterator[Rows]:
@@ -182,22 +187,29 @@ class RowReader(_Side):
             at = tail % self.capacity
             length = self._lengths[at // 8]
             if length & _SKIP:
-                tail += length & ~_SKIP
+                length &= ~_SKIP
+                if length != self.capacity - at:
+                    raise DrafterError(f"minedraft: a gap of {length} bytes at {at} makes no sense")
+                tail += length
                 continue
             rows = self._rows(at, length, head - tail)
             tail += length
             self._publish(_TAIL_AT, tail)
             yield rows
+        if tail != head:
+            raise DrafterError(f"minedraft: rows end at {head}, and one of them at {tail}")
         self._publish(_TAIL_AT, tail)
 
     def _rows(self, at: int, length: int, most: int) -> Rows:
         word = at // 8
         _, version, start, count, name_length = self._lengths[word : word + 5]
         size = count * self.row_bytes
-        if length > most or length != _FIXED + _padded(name_length) + _padded(size):
+        if length > min(most, self.capacity - at) or length != _FIXED + _padded(
+            name_length
+        ) + _padded(size):
             raise DrafterError(f"minedraft: rows of {length} bytes at {at} make no sense")
         at += _FIXED
-        name = bytes(self._data[at : at + name_length]).decode()
+        name = bytes(self._data[at : at + name_length]).decode(errors="replace")
         at += _padded(name_length)
         return Rows(name, version, start, count, bytes(self._data[at : at + size]))
 

@@ -1,0 +1,19 @@
+"""Heads that draft from a target's hidden states: their arithmetic, and training small ones.
+
+It imports no vLLM; `minedraft.plugin` runs heads, trained here or elsewhere.
+"""
+
+from minedraft.heads.eagle import EagleHead, HeadKind, default_layers
+from minedraft.heads.text import TargetText, write_texts
+from minedraft.heads.train import HeadTraining, Progress, train_head
+
+__all__ = [
+    "EagleHead",
+    "HeadKind",
+    "HeadTraining",
+    "Progress",
+    "TargetText",
+    "default_layers",
+    "train_head",
+    "write_texts",
+]

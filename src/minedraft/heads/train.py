@@ -1,0 +1,215 @@
+"""Training a head to say what the target says, several tokens ahead of it.
+
+Owns the loss and the loop. At depth 1 the head gets the target's states, at each further depth
+its own of the depth before, one position later: so it is trained on what it is given when it
+drafts (the training-time test of EAGLE-3, arXiv 2503.01840, with the attention of a depth to that
+depth alone).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import cos, pi
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (the name torch users know)
+
+from minedraft.heads.eagle import EagleHead
+from minedraft.heads.text import TargetText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadTraining:
+    """How to train; `depths` is how many tokens ahead, the later ones weighted down."""
+
+    epochs: int = 10
+    texts_per_step: int = 4
+    learning_rate: float = 3e-4
+    depths: int = 4
+    decay: float = 0.8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("epochs", "texts_per_step", "depths"):
+            if (value := getattr(self, field)) < 1:
+                raise ValueError(f"{field}={value} must be at least 1")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be above 0")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay={self.decay} must be in (0, 1]")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed} must be at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """After an epoch: mean loss, and acceptance on texts that are not trained on.
+
+    `acceptance[i]` is the share of positions where a greedy draft's first i + 1 tokens are the
+    target's most likely ones.
+    """
+
+    epoch: int
+    epochs: int
+    loss: float
+    acceptance: tuple[float, ...]
+
+
+def train_head(
+    head: EagleHead,
+    texts: Sequence[TargetText],
+    held_out: Sequence[TargetText],
+    options: HeadTraining,
+    *,
+    report: Callable[[Progress], None] = lambda _: None,
+    state: Path | None = None,
+) -> EagleHead:
+    """Train a copy of `head`.
+
+    With `state`, what is needed to go on is kept in that file after each epoch, and a run with
+    the same options that finds it goes on from there.
+
+    Raises:
+        ValueError: there are no texts, or `state` is of a run with other options.
+    """
+    if not texts:
+        raise ValueError("texts=() must hold at least one text")
+    head = head.trainable()
+    weights = list(head.weights.values())
+    optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), weight_decay=0.0)
+    done = _go_on(state, head, optimizer, options) if state is not None else 0
+    for epoch in range(done, options.epochs):
+        loss = _run_epoch(head, texts, options, optimizer, epoch)
+        if state is not None:
+            _keep(state, head, optimizer, options, epoch + 1)
+        accepted = measure(head, held_out, options.depths)
+        report(Progress(epoch=epoch + 1, epochs=options.epochs, loss=loss, acceptance=accepted))
+    return replace(head, weights={name: each.detach() for name, each in head.weights.items()})
+
+
+def measure(head: EagleHead, texts: Sequence[TargetText], depths: int) -> tuple[float, ...]:
+    """Acceptance by position; see Progress. Nothing of no texts."""
+    hits = torch.zeros(depths)
+    count = 0
+    with torch.no_grad():
+        for text in texts:
+            right = _agreement(head, text, depths)
+            hits += right.sum(1)
+            count += right.shape[1]
+    return tuple((hits / count).tolist()) if count else ()
+
+
+def _agreement(head: EagleHead, text: TargetText, depths: int) -> Tensor:
+    """Whether drafts are right up to each depth [depths, positions], in the answer.
+
+    At depth d the draft is continued from the target's tokens, which it is as long as it is right.
+    """
+    ids, states, goals = _inputs(head, text)
+    wanted = head.logits(goals).argmax(-1)
+    right = []
+    for outputs in _depths(head, ids, states, depths):
+        right.append(head.logits(outputs)[0].argmax(-1) == wanted)
+    # A draft that begins at position p is at depth d the guess of position p + d - 1.
+    length = len(wanted) - depths + 1
+    first = max(0, min(text.answer_at - 1, length - 1))
+    shifted = [each[depth : depth + length] for depth, each in enumerate(right)]
+    return torch.stack(shifted).cumprod(0)[:, first:]
+
+
+def _inputs(head: EagleHead, text: TargetText) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [1, n - 1] with states of the positions before, and what the target makes of them."""
+    return (
+        text.ids[1:].unsqueeze(0),
+        head.taken_in(text.states[:-1]).unsqueeze(0),
+        text.goals[1:],
+    )
+
+
+def _depths(head: EagleHead, ids: Tensor, states: Tensor, depths: int) -> list[Tensor]:
+    """What the output matrix takes at each depth [1, n, hidden]; the first positions of later
+    depths, which no draft reaches, go on with the target's states."""
+    found = []
+    for _ in range(depths):
+        outputs, own = head.step(ids, states)
+        found.append(outputs)
+        states = torch.cat((states[:, :1], own[:, :-1]), 1)
+    return found
+
+
+def _run_epoch(
+    head: EagleHead,
+    texts: Sequence[TargetText],
+    options: HeadTraining,
+    optimizer: torch.optim.Optimizer,
+    epoch: int,
+) -> float:
+    order = list(range(len(texts)))
+    random.Random(f"{options.seed} {epoch}").shuffle(order)
+    size = options.texts_per_step
+    groups = [order[at : at + size] for at in range(0, len(order), size)]
+    total = 0.0
+    for number, group in enumerate(groups):
+        share = (epoch + number / len(groups)) / options.epochs
+        for each in optimizer.param_groups:
+            each["lr"] = options.learning_rate * (0.02 + 0.98 * 0.5 * (1 + cos(pi * share)))
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.stack([_loss(head, texts[at], options) for at in group]).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(list(head.weights.values()), 1.0)
+        optimizer.step()
+        total += float(loss.detach()) * len(group)
+    return total / len(texts)
+
+
+def _loss(head: EagleHead, text: TargetText, options: HeadTraining) -> Tensor:
+    ids, states, goals = _inputs(head, text)
+    with torch.no_grad():
+        wanted = head.logits(goals).softmax(-1)
+    parts, weight = [], 1.0
+    for outputs in _depths(head, ids, states, options.depths):
+        said = F.log_softmax(head.logits(outputs)[0], -1)
+        parts.append(weight * -(wanted * said).sum(-1)[text.answer_at - 1 :].mean())
+        weight *= options.decay
+    return torch.stack(parts).sum()
+
+
+def _keep(
+    path: Path,
+    head: EagleHead,
+    optimizer: torch.optim.Optimizer,
+    options: HeadTraining,
+    epochs_done: int,
+) -> None:
+    scratch = path.with_name(path.name + ".new")
+    torch.save(
+        {
+            "options": asdict(options),
+            "epochs_done": epochs_done,
+            "weights": dict(head.weights),
+            "optimizer": optimizer.state_dict(),
+        },
+        scratch,
+    )
+    scratch.replace(path)
+
+
+def _go_on(
+    path: Path, head: EagleHead, optimizer: torch.optim.Optimizer, options: HeadTraining
+) -> int:
+    if not path.exists():
+        return 0
+    kept = torch.load(path, weights_only=True)
+    if kept["options"] != asdict(options):
+        raise ValueError(
+            f"state={str(path)!r} is of a run with {kept['options']}, not with {asdict(options)}; "
+            "remove it, or train with the same options"
+        )
+    with torch.no_grad():
+        for name, tensor in head.weights.items():
+            tensor.copy_(kept["weights"][name])
+    optimizer.load_state_dict(kept["optimizer"])
+    return int(kept["epochs_done"])
