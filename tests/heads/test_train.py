@@ -1,4 +1,4 @@
-"""Heads learn what their target says, go on where they stopped, and are saved as vLLM reads them."""
+"""Heads learn what their target says, go on where they stopped, and are saved for vLLM."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 #: Only these parts may use torch, or need what `HEAVY` names in order to be imported.
-HEAVY_PARTS = {"plugin", "models"}
+HEAVY_PARTS = {"plugin", "models", "heads"}
 HEAVY = ("torch", "vllm", "transformers")
 #: The pure core knows neither how it is plugged in nor how it is called.
 CORE_PARTS = (
