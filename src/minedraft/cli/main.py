@@ -13,7 +13,17 @@ import sys
 from collections.abc import Sequence
 
 from minedraft._version import __version__
-from minedraft.cli import bench, doctor, generate, plan, profile, serve, simulate, trace
+from minedraft.cli import (
+    bench,
+    doctor,
+    generate,
+    plan,
+    profile,
+    serve,
+    simulate,
+    trace,
+    train_eagle,
+)
 from minedraft.cli.options import refuse_misspelt
 from minedraft.errors import ConfigError, MineDraftError
 
@@ -31,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"minedraft {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (serve, generate, doctor, profile, trace, bench, simulate, plan):
+    for module in (serve, generate, doctor, profile, trace, bench, simulate, plan, train_eagle):
         module.add_parser(subparsers)
     return parser
 

@@ -3,17 +3,20 @@
 It imports no vLLM; `minedraft.plugin` runs heads, trained here or elsewhere.
 """
 
+from minedraft.heads.course import Course, run_course
 from minedraft.heads.eagle import EagleHead, HeadKind, default_layers
 from minedraft.heads.text import TargetText, write_texts
 from minedraft.heads.train import HeadTraining, Progress, train_head
 
 __all__ = [
+    "Course",
     "EagleHead",
     "HeadKind",
     "HeadTraining",
     "Progress",
     "TargetText",
     "default_layers",
+    "run_course",
     "train_head",
     "write_texts",
 ]

@@ -42,8 +42,8 @@ def write_texts(
     With `layers`, states are the inputs of those layers side by side (EAGLE-3), else the last
     one. `report` gets the number of texts after each.
     """
-    torch.manual_seed(seed)
     for number, prompt in enumerate(prompts, start=1):
+        torch.manual_seed(seed + number)
         ids = torch.tensor([list(prompt)])
         with torch.inference_mode():
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0}

@@ -1,0 +1,127 @@
+"""``minedraft train-eagle``: a head for a small target, trained on what the target says.
+
+Owns flags and printed progress; training is minedraft.heads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minedraft.errors import ConfigError
+from minedraft.methods import HEADS
+from minedraft.prompts import read_prompts
+from minedraft.validation import check_int, check_number, check_str
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "train-eagle",
+        help="train an EAGLE or EAGLE-3 head for a small target on its own texts",
+        description="The head is for --draft-method eagle or eagle3, and for vLLM's own. On a CPU, "
+        "for Llamas of a few hundred million weights. A run that was stopped goes on.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("target", type=Path, metavar="TARGET", help="folder of a Llama")
+    parser.add_argument("--prompts", required=True, metavar="P.jsonl")
+    parser.add_argument("--output", required=True, type=Path, metavar="HEAD", help="new folder")
+    parser.add_argument("--method", choices=HEADS, default="eagle3", help="default: %(default)s")
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N prompts")
+    parser.add_argument(
+        "--held-out", type=int, default=8, metavar="N", help="to measure on; default: %(default)s"
+    )
+    parser.add_argument(
+        "--num-tokens", type=int, default=128, metavar="N", help="of a text; default: %(default)s"
+    )
+    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
+    parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
+    parser.add_argument("--learning-rate", type=float, default=3e-4, help="default: %(default)s")
+    parser.add_argument("--depths", type=int, default=4, help="tokens ahead; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chat", action="store_true", help="apply the target's chat template")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train and write; 0.
+
+    Raises:
+        ConfigError: a flag is not allowed, or the target is no Llama.
+    """
+    _check(args)
+    texts = [each.text for each in read_prompts(args.prompts, args.limit)]
+    if importlib.util.find_spec("transformers") is None:
+        raise ConfigError("minedraft: this needs torch and transformers, as minedraft[cpu] brings")
+    from minedraft.heads import Course, HeadKind, HeadTraining, run_course
+
+    try:
+        course = Course(
+            target=args.target,
+            kind=HeadKind(args.method),
+            prompts=_token_ids(args, texts),
+            num_held_out=args.held_out,
+            num_tokens=args.num_tokens,
+            temperature=args.temperature,
+            training=HeadTraining(
+                epochs=args.epochs,
+                learning_rate=args.learning_rate,
+                depths=args.depths,
+                seed=args.seed,
+            ),
+        )
+    except ValueError as error:
+        raise ConfigError(f"minedraft: {error}") from error
+    folder = run_course(course, args.output, report_text=_say_text, report=_say)
+    print(f"wrote {folder}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not (args.target / "config.json").is_file():
+        raise ConfigError.bad_value("TARGET", str(args.target), "a folder with a model")
+    check_str("--output", str(args.output))
+    check_int("--limit", args.limit, 2, optional=True)
+    check_int("--num-tokens", args.num_tokens, 2)
+    check_int("--epochs", args.epochs, 1)
+    check_int("--depths", args.depths, 1, 16)
+    check_int("--seed", args.seed, 0, 2**32 - 1)
+    check_number("--temperature", args.temperature, 0.0, 10.0)
+    check_number("--learning-rate", args.learning_rate, 0.0, 1.0, low_open=True)
+
+
+def _token_ids(args: argparse.Namespace, texts: list[str]) -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(args.target)
+    if args.chat and tokenizer.chat_template is None:
+        raise ConfigError(f"minedraft: --chat is not allowed: {args.target} has no chat template")
+    if args.chat:
+        texts = [
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+            for text in texts
+        ]
+    return [list(tokenizer(text, add_special_tokens=not args.chat)["input_ids"]) for text in texts]
+
+
+def _say_text(number: int, total: int) -> None:
+    if number % 10 == 0 or number == total:
+        print(f"text {number} of {total}", file=sys.stderr, flush=True)
+
+
+def _say(progress: Any) -> None:
+    shares = ", ".join(f"{each:.0%}" for each in progress.acceptance)
+    print(
+        f"epoch {progress.epoch} of {progress.epochs}: loss {progress.loss:.3f}, held-out "
+        f"acceptance by position {shares}",
+        file=sys.stderr,
+        flush=True,
+    )
