@@ -49,10 +49,10 @@ class DrafterSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int
     trust_remote_code: bool
     seed: int
-    is_tied_to_parent: bool
-    """Whether the thread that starts it lives as long as its process."""
     target: dict[str, Any]
     """Model, revision and dtype of the target, for what a head takes from it."""
+    is_tied_to_parent: bool = False
+    """Whether the thread that starts it lives as long as its process."""
     row_path: str | None = None
     """Where its hidden states come through."""
     life: int = 0
