@@ -224,6 +224,17 @@ def _is_gone(pid: int) -> bool:
     return True
 
 
+def _assert_goes(pid: int) -> None:
+    """It ends within 10 s, and in any case."""
+    deadline = time.monotonic() + 10.0
+    while not _is_gone(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    gone = _is_gone(pid)
+    if not gone:
+        os.kill(pid, signal.SIGKILL)
+    assert gone
+
+
 @pytest.mark.parametrize("kill_with", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_drafter_dies_with_its_parent(
     spawn: Callable[..., subprocess.Popen[bytes]], kill_with: signal.Signals
@@ -246,13 +257,7 @@ def test_a_drafter_dies_with_its_parent(
     pid = int(process.stdout.readline())
     assert not _is_gone(pid)
     process.send_signal(kill_with)
-    deadline = time.monotonic() + 10.0
-    while not _is_gone(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    gone = _is_gone(pid)
-    if not gone:
-        os.kill(pid, signal.SIGKILL)
-    assert gone
+    _assert_goes(pid)
 
 
 def test_the_kernel_kills_a_stopped_drafter_with_its_parent(
@@ -269,10 +274,4 @@ def test_the_kernel_kills_a_stopped_drafter_with_its_parent(
     pid = int(process.stdout.readline())
     os.kill(pid, signal.SIGSTOP)
     process.kill()
-    deadline = time.monotonic() + 10.0
-    while not _is_gone(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    gone = _is_gone(pid)
-    if not gone:
-        os.kill(pid, signal.SIGKILL)
-    assert gone
+    _assert_goes(pid)

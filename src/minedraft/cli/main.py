@@ -66,13 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Who read our output has enough of it; what is still buffered would fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who read our output has enough of it.
+        _give_up_stdout()
         return EXIT_PIPE
     except OSError as error:
         if error.errno not in _CANNOT_WRITE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         print(f"minedraft: cannot write: {error.strerror}", file=sys.stderr)
         return EXIT_ERROR
     except MineDraftError as error:
@@ -81,6 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("minedraft: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _give_up_stdout() -> None:
+    """Drop what is still buffered, which would fail once more at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _with_dashes(word: str) -> str:

@@ -70,23 +70,23 @@ class EagleHead:
         Returns:
             What the output matrix takes, and the head's own states; [batch, length, hidden] both.
         """
-        embeds = self.embedding[ids]
+        embeds, layer = self.embedding[ids], self._layer
         rotation = rotary(self.shape, 0, ids.shape[1])
         if self.kind is HeadKind.EAGLE:
             states = F.linear(torch.cat((embeds, states), -1), self.weights["fc"])
             # Its layer has no norm in front of the attention.
-            states = states + attend_to(self.shape, self._layer, states, rotation)
-            own = states + self._mlp(states)
+            states = states + attend_to(self.shape, layer, states, rotation)
+            own = states + self._mlp(layer, states)
             return own, own
         normed = torch.cat(
             (
-                rms_norm(embeds, self._layer["input_layernorm"], self.shape),
-                rms_norm(states, self._layer["hidden_norm"], self.shape),
+                rms_norm(embeds, layer["input_layernorm"], self.shape),
+                rms_norm(states, layer["hidden_norm"], self.shape),
             ),
             -1,
         )
-        states = states + attend_to(self.shape, self._layer, normed, rotation)
-        own = states + self._mlp(states)
+        states = states + attend_to(self.shape, layer, normed, rotation)
+        own = states + self._mlp(layer, states)
         return rms_norm(own, self.weights["norm"], self.shape), own
 
     def taken_in(self, states: Tensor) -> Tensor:
@@ -106,8 +106,7 @@ class EagleHead:
             if name.startswith(prefix)
         }
 
-    def _mlp(self, states: Tensor) -> Tensor:
-        layer = self._layer
+    def _mlp(self, layer: Mapping[str, Tensor], states: Tensor) -> Tensor:
         return F.linear(mlp_activations(self.shape, layer, states), layer["mlp.down_proj"])
 
     def trainable(self) -> EagleHead:

@@ -5,7 +5,7 @@ Owns the run of the target through transformers; any causal model that transform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,11 @@ def write_texts(
     layers: Sequence[int] | None,
     temperature: float,
     seed: int,
-    report: Callable[[int], None] = lambda _: None,
 ) -> Iterator[TargetText]:
     """Let `model` (transformers, with a language-model head) continue each prompt.
 
     With `layers`, states are the inputs of those layers side by side (EAGLE-3), else the last
-    one. `report` gets the number of texts after each.
+    one. Sets torch's seed before each text.
     """
     for number, prompt in enumerate(prompts, start=1):
         torch.manual_seed(seed + number)
@@ -63,4 +62,3 @@ def write_texts(
             states=states.float().clone(),
             goals=goals.clone(),
         )
-        report(number)

@@ -81,7 +81,7 @@ class HeadModel(nn.Module):
 
 @register_model_loader(LOAD_FORMAT)
 class HeadLoader(BaseModelLoader):
-    """Loads the head that `HEAD_OF` names for a config, and never the target."""
+    """Loads the head of a config that `as_head` made, and never the target."""
 
     def download_model(self, model_config: ModelConfig) -> None:
         """vLLM's loader of the head does."""

@@ -17,6 +17,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from minedraft.config import DrafterConfig
 from minedraft.errors import ConfigError
+from minedraft.plugin.admission import first_lines
 from minedraft.plugin.head_model import aux_layers
 from minedraft.transport.row_ring import RowRing, RowWriter
 
@@ -69,12 +70,15 @@ def head_spec(
         )
     # What a folder, a hub or a mismatch may raise has no common base.
     try:
-        return SpeculativeConfig(**spec_options(drafter, k) | _for_target(target, parallel))
+        return SpeculativeConfig(
+            **spec_options(drafter, k),
+            target_model_config=target,
+            target_parallel_config=parallel,
+        )
     except Exception as error:
-        first = " ".join(str(error).split("\n\n")[0].split())
         raise ConfigError(
             f"minedraft: draft_model = {drafter.model!r} is not allowed with draft_method "
-            f"{drafter.method!r}: {first or type(error).__name__}"
+            f"{drafter.method!r}: {first_lines(error)}"
         ) from error
 
 
@@ -90,10 +94,6 @@ def spec_options(drafter: DrafterConfig, k: int) -> dict[str, Any]:
     if drafter.revision is not None:
         options["revision"] = drafter.revision
     return options
-
-
-def _for_target(target: ModelConfig, parallel: ParallelConfig) -> dict[str, Any]:
-    return {"target_model_config": target, "target_parallel_config": parallel}
 
 
 def head_rows(spec: SpeculativeConfig, target: ModelConfig) -> HeadRows:
@@ -124,7 +124,7 @@ class RowSender:
     """The target's worker's end: sends the rows of every step.
 
     Raises:
-        ConfigError: the target cannot give outputs of layers.
+        DrafterError: there is no ring at `path`.
     """
 
     def __init__(self, rows: HeadRows, path: str, runner: Any) -> None:
