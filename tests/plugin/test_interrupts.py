@@ -103,18 +103,3 @@ def test_signals_without_a_handler_are_left_alone(left: Any) -> None:
     signal.signal(signal.SIGTERM, left)
     with kept_interrupts():
         assert signal.getsignal(signal.SIGTERM) is left
-
-
-def test_vllms_front_end_waits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name through which vLLM's client starts engines, replaced once."""
-    from vllm.v1.engine import core_client
-
-    from minedraft.plugin.interrupts import end_launch_on_interrupt
-
-    monkeypatch.setattr(core_client, "launch_core_engines", lambda *_, **__: _swallowing())
-    end_launch_on_interrupt()
-    replaced = core_client.launch_core_engines
-    end_launch_on_interrupt()
-    assert core_client.launch_core_engines is replaced
-    with pytest.raises(KeyboardInterrupt), replaced("config"):
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -27,8 +27,8 @@ from minedraft.model_names import check_model_name
 from minedraft.plugin.admission import refuse_drafter, refuse_target
 from minedraft.plugin.compat import check_vllm
 from minedraft.plugin.head_rows import HeadRows, head_rows, head_spec
-from minedraft.plugin.interrupts import end_launch_on_interrupt
-from minedraft.plugin.parent_watch import watch
+from minedraft.plugin.launches import wrap_launches
+from minedraft.plugin.parent_watch import watch, watch_parent
 from minedraft.plugin.placement import refuse_device, resolve_cores
 from minedraft.plugin.runtime import cpu_kv_cache_default, warn_of_cpu_compilation
 from minedraft.policies import make_policy
@@ -153,6 +153,8 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         if not isinstance(options, dict) or OPTIONS_KEY not in options:
             _refuse_half_asked(self)
             return original(self, *args, **kwargs)
+        if self._api_process_count > 1 and self._api_process_rank >= 0:
+            watch_parent()  # one of several API servers
         config = resolve_cores(MineDraftConfig.from_mapping(options[OPTIONS_KEY]), self)
         if config.drafter is not None and config.drafter.model is not None:
             check_model_name("draft_model", config.drafter.model)
@@ -169,7 +171,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.head_rows = _head_rows(config, vllm_config)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
-        end_launch_on_interrupt()
+        wrap_launches()
         return vllm_config
 
     return create_engine_config

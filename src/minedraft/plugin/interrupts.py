@@ -6,48 +6,25 @@ vLLM's.
 
 from __future__ import annotations
 
-import functools
 import signal
 import threading
 from asyncio import Runner
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from vllm.v1.engine import core_client
-
-_Launch = Callable[..., AbstractContextManager[Any]]
 _Handler = Callable[[int, FrameType | None], Any]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-def end_launch_on_interrupt() -> None:
-    """Make vLLM's front end stop waiting for its engines when it is interrupted.
-
-    vLLM 0.32 loses an interrupt there (`zmq_socket_ctx` swallows KeyboardInterrupt) and
-    goes on waiting, up to VLLM_ENGINE_READY_TIMEOUT_S, for engines that may have heard it.
-    This can go when it does not. Safe to call again.
-    """
-    if not hasattr(core_client.launch_core_engines, "is_minedraft"):
-        wrapper = _wrap_launch(core_client.launch_core_engines)
-        wrapper.is_minedraft = True  # type: ignore[attr-defined]
-        core_client.launch_core_engines = wrapper
-
-
-def _wrap_launch(original: _Launch) -> _Launch:
-    @functools.wraps(original)
-    @contextmanager
-    def launch_core_engines(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with kept_interrupts(), original(*args, **kwargs) as launch:
-            yield launch
-
-    return launch_core_engines
 
 
 @contextmanager
 def kept_interrupts() -> Iterator[None]:
     """Raise an interrupt that comes in the context, at its end if something swallowed it.
+
+    vLLM 0.32 loses an interrupt while its front end waits for its engines (`zmq_socket_ctx`
+    swallows KeyboardInterrupt) and goes on waiting, up to VLLM_ENGINE_READY_TIMEOUT_S, for
+    engines that may have heard it. This can go when it does not.
 
     Asyncio's handler of Ctrl-C only cancels the task that waits here, so it raises as well.
     Signals that are ignored or end the process by themselves are left as they are, and so
