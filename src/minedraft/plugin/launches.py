@@ -31,8 +31,8 @@ def wrap_launches() -> None:
     Safe to call again.
     """
     for module in _launching():
-        original = getattr(module, _NAME)
-        if not hasattr(original, "is_minedraft"):
+        original = getattr(module, _NAME, None)
+        if original is not None and not hasattr(original, "is_minedraft"):
             wrapper = _wrap(original)
             wrapper.is_minedraft = True  # type: ignore[attr-defined]
             setattr(module, _NAME, wrapper)
