@@ -52,7 +52,12 @@ RATES = st.lists(st.floats(0.0, 1.0), max_size=4).map(tuple)
 
 
 EMULATIONS = st.builds(
-    Emulation, target=MODELS, draft=MODELS, acceptance=RATES, clock=st.sampled_from(CLOCKS)
+    Emulation,
+    target=MODELS,
+    draft=MODELS,
+    acceptance=RATES,
+    clock=st.sampled_from(CLOCKS),
+    hidden_state_bytes=st.integers(0, 4096).map(lambda each: 8 * each),
 )
 
 
@@ -143,6 +148,12 @@ def test_the_last_acceptance_holds_for_all_that_follow() -> None:
 def test_another_clock_is_refused(bad: object) -> None:
     with pytest.raises(ConfigError, match=r"emulate\.clock .*real, virtual"):
         Emulation.from_mapping({**READ.to_mapping(), "clock": bad})
+
+
+@pytest.mark.parametrize("bad", [-8, 4, 2**24 + 8, 8.0, "8", True, None], ids=repr)
+def test_odd_rows_are_refused(bad: object) -> None:
+    with pytest.raises(ConfigError, match=r"emulate\.hidden_state_bytes"):
+        Emulation.from_mapping({**READ.to_mapping(), "hidden_state_bytes": bad})
 
 
 def test_clocks() -> None:

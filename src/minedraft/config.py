@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from minedraft.devices import Device, parse_cores
 from minedraft.emulation import Emulation
 from minedraft.errors import ConfigError
-from minedraft.methods import HEADS, MODEL, WITH_MODEL, check_method
+from minedraft.methods import HEADS, MEDUSA, MODEL, WITH_MODEL, check_method
 from minedraft.validation import (
     as_mapping,
     check_bool,
@@ -90,6 +90,7 @@ class DrafterConfig:
         # A drafter with nothing to say shows once a second or two that it lives.
         check_number("draft_hang_timeout_s", self.hang_timeout_s, 3.0, 86_400.0)
         self._check_needs_no_model()
+        self._check_medusa()
 
     @property
     def runs_model(self) -> bool:
@@ -123,7 +124,23 @@ class DrafterConfig:
                 f"'cpu', or cores of it: draft_method {self.method!r} is given no GPU",
             )
 
+    def _check_medusa(self) -> None:
+        if self.method != MEDUSA:
+            return
+        for name in _NOT_OF_MEDUSA:
+            if (value := getattr(self, name)) != _default(DrafterConfig, name):
+                raise ConfigError.bad_value(
+                    f"draft_{name}",
+                    value,
+                    f"not given: draft_method {MEDUSA!r} has no KV cache, and takes the most "
+                    "likely tokens of its heads as the checkpoint has them",
+                )
 
+
+_NOT_OF_MEDUSA = (
+    *("kv_cache_gib", "block_size", "max_num_batched_tokens", "max_model_len", "memory_share"),
+    *("quantization", "sample_method", "num_candidates"),
+)
 _OF_A_MODEL = (
     *("model", "dtype", "quantization", "revision", "max_model_len", "memory_share"),
     *("kv_cache_gib", "block_size", "max_num_batched_tokens", "sample_method", "num_candidates"),
@@ -170,7 +187,9 @@ class MineDraftConfig:
         check_str("trace", self.trace, optional=True)
         check_bool("allow_untested_vllm", self.allow_untested_vllm)
         self._check_emulated_text()
+        self._check_emulated_rows()
         self._check_confidences()
+        self._check_can_lead()
         if self.mode != "none" and self.drafter is None:
             raise ConfigError(
                 f"minedraft: draft_model is missing; mode {self.mode!r} needs a draft model "
@@ -203,6 +222,15 @@ class MineDraftConfig:
                 f"0: draft_method {self.drafter.method!r} gives no probability to choose by",
             )
 
+    def _check_can_lead(self) -> None:
+        if self.mode == "pearl" and self.drafter is not None and self.drafter.method == MEDUSA:
+            raise ConfigError.bad_value(
+                "mode",
+                self.mode,
+                f"another mode: draft_method {MEDUSA!r} cannot guess on from its own guesses, as "
+                "pearl has it do while the target verifies",
+            )
+
     def _check_emulated_text(self) -> None:
         is_emulated = self.emulate is not None and self.emulate.acceptance
         if is_emulated and self.drafter is not None and self.drafter.method != MODEL:
@@ -216,6 +244,15 @@ class MineDraftConfig:
                 "draft_sample_method",
                 self.drafter.sample_method,
                 "'greedy' with emulate.acceptance: an emulated text has no distribution",
+            )
+
+    def _check_emulated_rows(self) -> None:
+        drafter, size = self.drafter, 0 if self.emulate is None else self.emulate.hidden_state_bytes
+        if size and drafter is not None and not drafter.takes_hidden_states:
+            raise ConfigError.bad_value(
+                "emulate.hidden_state_bytes",
+                size,
+                f"not given: draft_method {drafter.method!r} takes no hidden states",
             )
 
     @classmethod

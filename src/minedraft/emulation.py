@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from minedraft.clock import CLOCKS, Clock, RealClock, clock_named
 from minedraft.errors import ConfigError
-from minedraft.validation import as_mapping, check_choice, check_number, refuse_unknown
+from minedraft.validation import as_mapping, check_choice, check_int, check_number, refuse_unknown
 
 
 class PassTimes(Protocol):
@@ -81,11 +81,19 @@ class Emulation:
     draft: LatencyModel
     acceptance: tuple[float, ...] = ()
     clock: str = "real"
+    hidden_state_bytes: int = 0
+    """Bytes of a row of the target's hidden states, which a head takes: the rows of the model that
+    runs are made that long. 0: as they are."""
 
     def __post_init__(self) -> None:
         check_choice("emulate.clock", self.clock, CLOCKS)
         for at, value in enumerate(self.acceptance):
             check_number(f"emulate.acceptance[{at}]", value, 0.0, 1.0)
+        check_int("emulate.hidden_state_bytes", self.hidden_state_bytes, 0, 2**24)
+        if self.hidden_state_bytes % 8:
+            raise ConfigError.bad_value(
+                "emulate.hidden_state_bytes", self.hidden_state_bytes, "a multiple of 8"
+            )
 
     def acceptance_at(self, position: int) -> float:
         """That of the draft at `position`, counted from 0."""
@@ -93,23 +101,26 @@ class Emulation:
 
     @classmethod
     def from_mapping(cls, table: object, where: str = "emulate") -> Emulation:
-        """Build from a mapping with the tables target and draft, perhaps acceptance and clock.
+        """Build from a mapping with the tables target and draft, and perhaps the other fields.
 
         Raises:
             ConfigError: names the field, the value and what is allowed.
         """
         options = as_mapping(where, table)
-        refuse_unknown(where, options, ("target", "draft", "acceptance", "clock"))
+        refuse_unknown(where, options, (field.name for field in fields(cls)))
         for role in ("target", "draft"):
             if role not in options:
                 raise ConfigError(f"minedraft: {where} has no table [{role}]; both are needed")
         clock: Any = options.get("clock", "real")
         check_choice(f"{where}.clock", clock, CLOCKS)
+        state_bytes: Any = options.get("hidden_state_bytes", 0)
+        check_int(f"{where}.hidden_state_bytes", state_bytes, 0, 2**24)
         return cls(
             target=LatencyModel.from_mapping(f"{where}.target", options["target"]),
             draft=LatencyModel.from_mapping(f"{where}.draft", options["draft"]),
             acceptance=_read_acceptance(where, options.get("acceptance", ())),
             clock=clock,
+            hidden_state_bytes=state_bytes,
         )
 
     @classmethod

@@ -112,3 +112,16 @@ def test_certain_guesses_have_no_candidates() -> None:
     request = DraftedRequest(request_id="r", version=1, order=1, committed=[0])
     request.add_guess(3, b"", b"")
     assert request.candidates(1) is None
+
+
+@given(st.lists(TOKEN, min_size=1, max_size=8), TOKENS, TOKENS)
+def test_heads_that_guess_from_the_last_commit_begin_anew(
+    committed: list[int], guesses: list[int], tokens: list[int]
+) -> None:
+    """Guesses that are left agree with the target, but newer ones know more."""
+    request = _request(committed, guesses, len(committed) - 1)
+    request.renews_guesses = True
+    request.commit(list(tokens))
+    assert request.committed == [*committed, *tokens]
+    assert request.guesses == ([] if tokens else guesses)
+    assert request.num_missing >= 1

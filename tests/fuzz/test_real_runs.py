@@ -28,9 +28,12 @@ def test_runs_are_those_of_plain_decoding(engine: int, results: Path) -> None:
     assert "8 runs" in output
 
 
-def test_runs_with_lookup_in_the_text_are_those_of_plain_decoding(results: Path) -> None:
-    output = _fuzz("8", "--drafter", "ngram", "--seed", "3000", "--results", str(results))
-    assert "8 runs" in output
+@pytest.mark.parametrize(("drafter", "seed"), [("ngram", 3000), ("medusa", 4000), ("eagle3", 5000)])
+def test_runs_with_another_drafter_are_those_of_plain_decoding(
+    drafter: str, seed: int, results: Path
+) -> None:
+    output = _fuzz("6", "--drafter", drafter, "--seed", str(seed), "--results", str(results))
+    assert "6 runs" in output
 
 
 def test_runs_that_once_failed(found_plans: Callable[[str], list[Path]], results: Path) -> None:

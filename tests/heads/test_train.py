@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from minedraft.heads import (
-    EagleHead,
+    Head,
     HeadKind,
     HeadTraining,
     Progress,
@@ -22,10 +23,12 @@ from minedraft.heads import (
     write_texts,
 )
 from minedraft.heads.eagle import head_config, new_head
+from minedraft.heads.medusa import medusa_config, new_medusa
 from minedraft.models.made_up import make_pair
 from minedraft.models.plain_llama import PlainLlama
 
 KINDS = list(HeadKind)
+_EAGLES = [HeadKind.EAGLE, HeadKind.EAGLE3]
 _OPTIONS = HeadTraining(epochs=4, learning_rate=3e-3, depths=2)
 
 
@@ -46,11 +49,13 @@ def texts(target: Path) -> dict[HeadKind, list[TargetText]]:
         found[kind] = list(
             write_texts(model, prompts, num_tokens=40, layers=layers, temperature=0.0, seed=3)
         )
-    return found
+    return found | {HeadKind.MEDUSA: found[HeadKind.EAGLE]}
 
 
-def _head(target: Path, kind: HeadKind) -> EagleHead:
+def _head(target: Path, kind: HeadKind) -> Head:
     plain = PlainLlama.load(target)
+    if kind is HeadKind.MEDUSA:
+        return new_medusa(3, plain.head)
     return new_head(
         kind,
         plain.shape,
@@ -78,12 +83,15 @@ def test_a_head_learns(
 ) -> None:
     seen: list[Progress] = []
     head = _head(target, kind)
-    trained = train_head(head, texts[kind], texts[kind][:4], _OPTIONS, report=seen.append)
+    # Medusa's output matrix is the target's, so all must come from one small layer.
+    rate = 3e-2 if kind is HeadKind.MEDUSA else _OPTIONS.learning_rate
+    options = replace(_OPTIONS, learning_rate=rate)
+    trained = train_head(head, texts[kind], texts[kind][:4], options, report=seen.append)
     assert [each.epoch for each in seen] == [1, 2, 3, 4]
     assert seen[-1].loss < 0.8 * seen[0].loss
     assert len(seen[-1].acceptance) == 2
     assert seen[-1].acceptance[0] > seen[-1].acceptance[1] >= 0
-    again = train_head(head, texts[kind], (), _OPTIONS)
+    again = train_head(head, texts[kind], (), options)
     for name, tensor in trained.weights.items():
         assert torch.equal(tensor, again.weights[name]), "the same seed gives the same head"
         assert not tensor.requires_grad
@@ -113,7 +121,7 @@ def test_a_run_goes_on_where_it_stopped(
         train_head(head, texts[kind], (), HeadTraining(epochs=9), state=state)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _EAGLES)
 def test_a_checkpoint_has_what_vllm_asks_for(kind: HeadKind, target: Path, tmp_path: Path) -> None:
     config = json.loads((target / "config.json").read_text())
     _head(target, kind).save(tmp_path, head_config(kind, config, (0, 3, 5)))
@@ -129,6 +137,23 @@ def test_a_checkpoint_has_what_vllm_asks_for(kind: HeadKind, target: Path, tmp_p
         assert saved["architectures"] == ["LlamaForCausalLMEagle3"]
         assert saved["eagle_aux_hidden_state_layer_ids"] == [0, 3, 5]
         assert {"midlayer.hidden_norm.weight", "norm.weight", "lm_head.weight"} <= names
+
+
+def test_medusas_heads_speak_of_one_token_each(target: Path) -> None:
+    """Untrained, each says again what the target says next: so a part is the first, shifted."""
+    head = _head(target, HeadKind.MEDUSA)
+    states = torch.arange(5.0).unsqueeze(1).repeat(1, 64)
+    parts = head.drafts(torch.arange(5), states, 3)
+    assert [part[3:, 0].tolist() for part in parts] == [[3, 4], [2, 3], [1, 2]]
+
+
+def test_medusas_checkpoint_has_what_vllm_asks_for(target: Path, tmp_path: Path) -> None:
+    config = json.loads((target / "config.json").read_text())
+    _head(target, HeadKind.MEDUSA).save(tmp_path, medusa_config(3, config))
+    blocks = {f"blocks.{at}.layers.0.weight" for at in range(3)}
+    assert set(load_file(tmp_path / "model.safetensors")) == {*blocks, "lm_head.weight"}
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert (saved["num_heads"], saved["original_lm_head"]) == (3, True)
 
 
 @pytest.mark.parametrize(

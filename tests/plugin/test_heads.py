@@ -240,6 +240,30 @@ def test_a_small_pool_of_the_drafter(
         assert _summary(running).num_accepted_tokens > 0
 
 
+def test_rows_of_an_emulated_target(
+    pairs: dict[str, Any], eagle: Path, plain: Run, tmp_path: Path
+) -> None:
+    """As long as those of the target that is not there; the values in them are the real one's."""
+    emulate = {
+        "target": {"fixed_ms": 1.0},
+        "draft": {"fixed_ms": 0.1},
+        "hidden_state_bytes": 16 * 1024,
+    }
+    with running_engine(
+        pairs["high"].target,
+        tmp_path / "t.jsonl",
+        mode="sequential",
+        **_options(eagle, emulate=emulate),
+    ) as running:
+        assert running.run(PROMPTS) == plain
+        summary = _summary(running)
+    assert summary.num_accepted_tokens > 0
+    assert summary.hidden_state_bytes is not None
+    assert summary.hidden_state_bytes >= 16 * 1024
+    assert summary.hidden_state_share is not None
+    assert 0 < summary.hidden_state_share < 1
+
+
 def test_what_is_no_head_is_refused(pairs: dict[str, Any], tmp_path: Path) -> None:
     with (
         pytest.raises(ConfigError, match="draft_method 'eagle'"),

@@ -1,15 +1,17 @@
-"""Made-up EAGLE heads: the first layer of a made-up target behind the matrix that joins."""
+"""Made-up heads: EAGLE's of the target's first layer, Medusa's trained on what it says."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from minedraft.heads import HeadKind, default_layers
+from minedraft.heads import HeadKind, HeadTraining, TargetText, default_layers, train_head
 from minedraft.heads.eagle import head_config, new_head
+from minedraft.heads.medusa import medusa_config, new_medusa
 from minedraft.models.plain_llama import PlainLlama
 
 
@@ -52,4 +54,18 @@ def make_eagle3(target: Path, folder: Path) -> Path:
     )
     folder.mkdir(parents=True)
     head.save(folder, head_config(HeadKind.EAGLE3, config, layers))
+    return folder
+
+
+def make_medusa(target: Path, folder: Path, texts: Sequence[TargetText], num_heads: int) -> Path:
+    """Medusa heads that know `texts` of the target by heart, about."""
+    head = train_head(
+        new_medusa(num_heads, PlainLlama.load(target).head),
+        texts,
+        (),
+        HeadTraining(epochs=30, learning_rate=3e-2, depths=num_heads),
+    )
+    folder.mkdir(parents=True)
+    config = json.loads((target / "config.json").read_text())
+    head.save(folder, medusa_config(num_heads, config))
     return folder

@@ -191,3 +191,18 @@ def test_sample_run(header: TraceHeader, steps: list[StepRecord]) -> None:
     assert summary.steady_max_ms == 9
     # Drafts [1, 9] of each 10 ms lie within passes [1, 10] (the first within [0, 10]).
     assert summary.overlap_fraction == 1
+
+
+def test_hidden_states_are_counted_over_the_passes_that_left_any(
+    header: TraceHeader, make_step: StepFactory
+) -> None:
+    steps = [
+        make_step(0, (0, 4), hidden_state_bytes=3000, hidden_state_ns=1_000_000),
+        make_step(1, (4, 8)),
+        make_step(2, (8, 12), hidden_state_bytes=1000, hidden_state_ns=3_000_000),
+    ]
+    summary = summarize(header, steps)
+    assert summary.hidden_state_bytes == 2000
+    assert summary.hidden_state_share == 0.5
+    assert summarize(header, steps[1:2]).hidden_state_bytes is None
+    assert summarize(header, steps[1:2]).hidden_state_share is None

@@ -119,6 +119,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Mean t, the paper's drafting time."""
     verify_ms: float | None
     """Mean V, the paper's verification time."""
+    hidden_state_bytes: float | None
+    """Mean of a pass that left hidden states for the drafter, as a head has it do."""
+    hidden_state_share: float | None
+    """Share of the same passes' time that this took."""
     overlap_fraction: float | None
     """Share of the draft time during which the target was in a pass of any kind."""
     parallelised_share: float | None
@@ -174,6 +178,8 @@ def figures(
         tokens_per_request_step=None if summary is None else summary.tokens_per_request_step,
         draft_ms=None if summary is None else summary.draft_ms,
         verify_ms=None if summary is None else summary.verify_ms,
+        hidden_state_bytes=None if summary is None else summary.hidden_state_bytes,
+        hidden_state_share=None if summary is None else summary.hidden_state_share,
         overlap_fraction=None if summary is None else summary.overlap_fraction,
         parallelised_share=covered_fraction(
             drafts, [_pass(step) for step in known_steps if any(step.proposed_per_position)]

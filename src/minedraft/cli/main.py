@@ -22,7 +22,7 @@ from minedraft.cli import (
     serve,
     simulate,
     trace,
-    train_eagle,
+    train_heads,
 )
 from minedraft.cli.options import refuse_misspelt
 from minedraft.errors import ConfigError, MineDraftError
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"minedraft {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (serve, generate, doctor, profile, trace, bench, simulate, plan, train_eagle):
+    for module in (serve, generate, doctor, profile, trace, bench, simulate, plan, train_heads):
         module.add_parser(subparsers)
     return parser
 

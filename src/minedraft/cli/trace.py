@@ -143,6 +143,13 @@ def _time_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     yield "  interval / max(t, V)", _number(summary.steady_ratio), ""
     yield "draft time overlapped", _number(summary.overlap_fraction), ""
     yield "  steady steps", _number(summary.steady_overlap_fraction), ""
+    if summary.hidden_state_bytes is not None:
+        yield (
+            "hidden states for the drafter",
+            _number(summary.hidden_state_bytes / 1e6),
+            "MB a pass",
+        )
+        yield "  share of the pass", _number(summary.hidden_state_share), ""
     yield "drafter losses", str(summary.drafter_losses), ""
     yield "waited for drafts", _number(summary.wait_ms), "ms"
     yield "wall time", _number(summary.wall_s), "s"

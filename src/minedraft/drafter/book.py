@@ -165,6 +165,7 @@ class DraftBook:
             cache_salt=add.cache_salt,
             adapter=add.adapter,
             keeps_kv_of_guesses=not self._device.info.takes_hidden_states,
+            renews_guesses=self._device.info.renews_guesses,
         )
 
     def _commit(self, commit: Commit) -> None:

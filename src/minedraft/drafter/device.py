@@ -61,6 +61,9 @@ class DeviceInfo:
     takes_hidden_states: bool = False
     """Whether it takes more of the target than tokens. That comes without a message, and what was
     computed for a guess does not hold once the target agreed with it."""
+    renews_guesses: bool = False
+    """Whether all guesses come from the last commit alone, so that those left after another one
+    are worse than new ones."""
 
 
 class DraftDevice(Protocol):

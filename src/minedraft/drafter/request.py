@@ -49,6 +49,8 @@ class DraftedRequest:
     """Whether the device has no guess to offer before the next commit."""
     keeps_kv_of_guesses: bool = True
     """Whether the KV of a guess holds once the target agreed."""
+    renews_guesses: bool = False
+    """Whether a commit drops all guesses, also those that agree; see DeviceInfo."""
     is_over: bool = False
     """Whether it will never be drafted for again."""
     edits: int = 0
@@ -91,7 +93,8 @@ class DraftedRequest:
         if agreed < len(token_ids):
             same = len(self.committed) + agreed
             self.num_computed, self.num_fed = min(self.num_computed, same), min(self.num_fed, same)
-        kept = agreed if agreed == len(token_ids) else len(self.guesses)
+        is_right = agreed == len(token_ids) and not self.renews_guesses
+        kept = agreed if is_right else len(self.guesses)
         self.guesses, self.drawn_from = self.guesses[kept:], self.drawn_from[kept:]
         self.confidences = self.confidences[kept:]
         self.committed.extend(token_ids)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from minedraft.errors import ConfigError
-from minedraft.heads.eagle import EagleHead, HeadKind, default_layers, head_config, new_head
+from minedraft.heads.eagle import default_layers, head_config, new_head
+from minedraft.heads.kinds import Head, HeadKind
+from minedraft.heads.medusa import medusa_config, new_medusa
 from minedraft.heads.text import TargetText, write_texts
 from minedraft.heads.train import HeadTraining, Progress, train_head
 from minedraft.models.folders import atomic_folder, holds_recipe
@@ -102,7 +104,7 @@ def run_course(
     except ValueError as error:
         raise ConfigError(f"minedraft: {error}") from error
     with atomic_folder(folder, course.recipe) as scratch:
-        head.save(scratch, head_config(course.kind, config, layers))
+        head.save(scratch, _config(course, config, layers))
     shutil.rmtree(kept)
     return folder
 
@@ -116,7 +118,9 @@ def _check_lengths(course: Course, most: int) -> None:
         )
 
 
-def _beginning(course: Course, plain: PlainLlama, num_states: int) -> EagleHead:
+def _beginning(course: Course, plain: PlainLlama, num_states: int) -> Head:
+    if course.kind is HeadKind.MEDUSA:
+        return new_medusa(course.training.depths, plain.head)
     return new_head(
         course.kind,
         plain.shape,
@@ -126,6 +130,12 @@ def _beginning(course: Course, plain: PlainLlama, num_states: int) -> EagleHead:
         num_states=num_states,
         generator=torch.Generator().manual_seed(course.training.seed),
     )
+
+
+def _config(course: Course, target: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
+    if course.kind is HeadKind.MEDUSA:
+        return medusa_config(course.training.depths, target)
+    return head_config(course.kind, target, layers)
 
 
 def _texts(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name torch users know)
 
+from minedraft.heads.kinds import HeadKind, with_gradients, without_gradients
 from minedraft.models.folders import save_weights
 from minedraft.models.plain_llama import (
     Shape,
@@ -25,13 +25,6 @@ from minedraft.models.plain_llama import (
     rms_norm,
     rotary,
 )
-
-
-class HeadKind(Enum):
-    """The two kinds, called as in `draft_method`."""
-
-    EAGLE = "eagle"
-    EAGLE3 = "eagle3"
 
 
 def default_layers(num_layers: int) -> tuple[int, ...]:
@@ -109,15 +102,26 @@ class EagleHead:
     def _mlp(self, layer: Mapping[str, Tensor], states: Tensor) -> Tensor:
         return F.linear(mlp_activations(self.shape, layer, states), layer["mlp.down_proj"])
 
+    def drafts(self, ids: Tensor, states: Tensor, depths: int) -> Sequence[Tensor]:
+        """See Head.drafts; each depth gets the head's own states of the depth before."""
+        ids, states = ids.unsqueeze(0), self.taken_in(states).unsqueeze(0)
+        found = []
+        for _ in range(depths):
+            outputs, own = self.step(ids, states)
+            found.append(outputs[0])
+            states = torch.cat((states[:, :1], own[:, :-1]), 1)
+        return found
+
     def trainable(self) -> EagleHead:
-        """A copy whose weights take gradients."""
-        own = {
-            name: tensor.detach().clone().requires_grad_() for name, tensor in self.weights.items()
-        }
-        return replace(self, weights=own)
+        """See Head.trainable."""
+        return replace(self, weights=with_gradients(self.weights))
+
+    def frozen(self) -> EagleHead:
+        """See Head.frozen."""
+        return replace(self, weights=without_gradients(self.weights))
 
     def save(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """Write a checkpoint that vLLM reads; `config` is the head's own, see `head_config`."""
+        """See Head.save; `config` is the head's own, see `head_config`."""
         tensors = {
             f"{name}.weight": tensor.detach().contiguous() for name, tensor in self.weights.items()
         }

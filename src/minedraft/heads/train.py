@@ -1,25 +1,28 @@
 """Training a head to say what the target says, several tokens ahead of it.
 
-Owns the loss and the loop. At depth 1 the head gets the target's states, at each further depth
-its own of the depth before, one position later: so it is trained on what it is given when it
-drafts (the training-time test of EAGLE-3, arXiv 2503.01840, with the attention of a depth to that
-depth alone).
+Owns the loss and the loop. An EAGLE head gets the target's states at depth 1, and at each further
+depth its own of the depth before, one position later: so it is trained on what it is given when
+it drafts (the training-time test of EAGLE-3, arXiv 2503.01840, with the attention of a depth to
+that depth alone). Medusa's heads get the target's states, and each is a depth.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import cos, pi
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name torch users know)
 
-from minedraft.heads.eagle import EagleHead
+from minedraft.heads.kinds import Head
 from minedraft.heads.text import TargetText
+
+_Head = TypeVar("_Head", bound=Head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +63,14 @@ class Progress:
 
 
 def train_head(
-    head: EagleHead,
+    head: _Head,
     texts: Sequence[TargetText],
     held_out: Sequence[TargetText],
     options: HeadTraining,
     *,
     report: Callable[[Progress], None] = lambda _: None,
     state: Path | None = None,
-) -> EagleHead:
+) -> _Head:
     """Train a copy of `head`.
 
     With `state`, what is needed to go on is kept in that file after each epoch, and a run with
@@ -88,10 +91,10 @@ def train_head(
             _keep(state, head, optimizer, options, epoch + 1)
         accepted = measure(head, held_out, options.depths)
         report(Progress(epoch=epoch + 1, epochs=options.epochs, loss=loss, acceptance=accepted))
-    return replace(head, weights={name: each.detach() for name, each in head.weights.items()})
+    return head.frozen()
 
 
-def measure(head: EagleHead, texts: Sequence[TargetText], depths: int) -> tuple[float, ...]:
+def measure(head: Head, texts: Sequence[TargetText], depths: int) -> tuple[float, ...]:
     """Acceptance by position; see Progress. Nothing of no texts."""
     hits = torch.zeros(depths)
     count = 0
@@ -103,16 +106,16 @@ def measure(head: EagleHead, texts: Sequence[TargetText], depths: int) -> tuple[
     return tuple((hits / count).tolist()) if count else ()
 
 
-def _agreement(head: EagleHead, text: TargetText, depths: int) -> Tensor:
+def _agreement(head: Head, text: TargetText, depths: int) -> Tensor:
     """Whether drafts are right up to each depth [depths, positions], in the answer.
 
     At depth d the draft is continued from the target's tokens, which it is as long as it is right.
     """
-    ids, states, goals = _inputs(head, text)
+    ids, states, goals = _inputs(text)
     wanted = head.logits(goals).argmax(-1)
     right = []
-    for outputs in _depths(head, ids, states, depths):
-        right.append(head.logits(outputs)[0].argmax(-1) == wanted)
+    for outputs in head.drafts(ids, states, depths):
+        right.append(head.logits(outputs).argmax(-1) == wanted)
     # A draft that begins at position p is at depth d the guess of position p + d - 1.
     length = len(wanted) - depths + 1
     first = max(0, min(text.answer_at - 1, length - 1))
@@ -120,28 +123,13 @@ def _agreement(head: EagleHead, text: TargetText, depths: int) -> Tensor:
     return torch.stack(shifted).cumprod(0)[:, first:]
 
 
-def _inputs(head: EagleHead, text: TargetText) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [1, n - 1] with states of the positions before, and what the target makes of them."""
-    return (
-        text.ids[1:].unsqueeze(0),
-        head.taken_in(text.states[:-1]).unsqueeze(0),
-        text.goals[1:],
-    )
-
-
-def _depths(head: EagleHead, ids: Tensor, states: Tensor, depths: int) -> list[Tensor]:
-    """What the output matrix takes at each depth [1, n, hidden]; the first positions of later
-    depths, which no draft reaches, go on with the target's states."""
-    found = []
-    for _ in range(depths):
-        outputs, own = head.step(ids, states)
-        found.append(outputs)
-        states = torch.cat((states[:, :1], own[:, :-1]), 1)
-    return found
+def _inputs(text: TargetText) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens [1, n), states of the positions before, and what the target makes of the tokens."""
+    return text.ids[1:], text.states[:-1], text.goals[1:]
 
 
 def _run_epoch(
-    head: EagleHead,
+    head: Head,
     texts: Sequence[TargetText],
     options: HeadTraining,
     optimizer: torch.optim.Optimizer,
@@ -165,13 +153,13 @@ def _run_epoch(
     return total / len(texts)
 
 
-def _loss(head: EagleHead, text: TargetText, options: HeadTraining) -> Tensor:
-    ids, states, goals = _inputs(head, text)
+def _loss(head: Head, text: TargetText, options: HeadTraining) -> Tensor:
+    ids, states, goals = _inputs(text)
     with torch.no_grad():
         wanted = head.logits(goals).softmax(-1)
     parts, weight = [], 1.0
-    for outputs in _depths(head, ids, states, options.depths):
-        said = F.log_softmax(head.logits(outputs)[0], -1)
+    for outputs in head.drafts(ids, states, options.depths):
+        said = F.log_softmax(head.logits(outputs), -1)
         parts.append(weight * -(wanted * said).sum(-1)[text.answer_at - 1 :].mean())
         weight *= options.decay
     return torch.stack(parts).sum()
@@ -179,7 +167,7 @@ def _loss(head: EagleHead, text: TargetText, options: HeadTraining) -> Tensor:
 
 def _keep(
     path: Path,
-    head: EagleHead,
+    head: Head,
     optimizer: torch.optim.Optimizer,
     options: HeadTraining,
     epochs_done: int,
@@ -197,9 +185,7 @@ def _keep(
     scratch.replace(path)
 
 
-def _go_on(
-    path: Path, head: EagleHead, optimizer: torch.optim.Optimizer, options: HeadTraining
-) -> int:
+def _go_on(path: Path, head: Head, optimizer: torch.optim.Optimizer, options: HeadTraining) -> int:
     if not path.exists():
         return 0
     kept = torch.load(path, weights_only=True)

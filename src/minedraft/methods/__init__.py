@@ -6,7 +6,9 @@ It imports no vLLM, so that their process starts at once.
 from minedraft.methods.base import Drafter, Needs, Surroundings, Text
 from minedraft.methods.double import DoubleDrafter
 from minedraft.methods.registry import (
+    EAGLE_HEADS,
     HEADS,
+    MEDUSA,
     MODEL,
     WITH_MODEL,
     check_installed,
@@ -15,7 +17,9 @@ from minedraft.methods.registry import (
 )
 
 __all__ = [
+    "EAGLE_HEADS",
     "HEADS",
+    "MEDUSA",
     "MODEL",
     "WITH_MODEL",
     "DoubleDrafter",

@@ -23,7 +23,11 @@ from minedraft.validation import as_mapping, refuse_unknown
 
 MODEL = "model"
 """A draft model, run by vLLM."""
-HEADS = ("eagle", "eagle3")
+EAGLE_HEADS = ("eagle", "eagle3")
+"""Heads that continue from their own states."""
+MEDUSA = "medusa"
+"""Heads of which each says one token, all from the same state."""
+HEADS = (*EAGLE_HEADS, MEDUSA)
 """Heads on the target's hidden states, run by vLLM."""
 WITH_MODEL = (MODEL, *HEADS)
 """Methods for which `draft_model` names a model, which vLLM runs."""

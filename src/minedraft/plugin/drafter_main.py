@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -26,10 +26,13 @@ from minedraft.drafter.tokens_only import TokensOnlyDevice
 from minedraft.drafter.virtual import VirtualDrafterLoop
 from minedraft.emulation import make_clock
 from minedraft.errors import DrafterError
-from minedraft.methods import Surroundings, make_drafter
+from minedraft.methods import MEDUSA, Surroundings, make_drafter
 from minedraft.transport.channel import Channel, PrivateEndpoint, drafter_channel
 from minedraft.transport.messages import Failed, Hello, ToDrafter, ToScheduler
 from minedraft.transport.row_ring import RowReader
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 logger = logging.getLogger("minedraft.drafter")
 
@@ -142,6 +145,8 @@ def _open_device(settings: DrafterSettings, config: MineDraftConfig, clock: Cloc
 
 
 def _opener(drafter: DrafterConfig) -> _Opener:
+    if drafter.method == MEDUSA:
+        return _open_medusa
     if drafter.takes_hidden_states:
         return _open_head
     return _open_model if drafter.runs_model else _open_method
@@ -155,16 +160,48 @@ def _open_head(
     from minedraft.plugin.draft_config import head_vllm_config
     from minedraft.plugin.head_device import VllmHeadDevice
 
-    if settings.row_path is None:
-        raise DrafterError("minedraft: the engine gives the head no hidden states to draft from")
+    vllm_config = head_vllm_config(settings, config)
     return VllmHeadDevice(
-        head_vllm_config(settings, config),
-        RowReader(settings.row_path),
+        vllm_config,
+        _row_reader(settings),
         dtype=getattr(torch, settings.target["dtype"]),
+        width=_row_width(vllm_config),
         target_vocab_size=settings.target_vocab_size,
         num_candidates=drafter.num_candidates,
         with_confidences=config.tetris_extra_tokens > 0,
     )
+
+
+def _open_medusa(
+    settings: DrafterSettings, config: MineDraftConfig, drafter: DrafterConfig
+) -> DraftDevice:
+    import torch
+
+    from minedraft.plugin.draft_config import head_vllm_config
+    from minedraft.plugin.medusa_device import VllmMedusaDevice
+
+    vllm_config = head_vllm_config(settings, config)
+    return VllmMedusaDevice(
+        vllm_config,
+        _row_reader(settings),
+        dtype=getattr(torch, settings.target["dtype"]),
+        width=_row_width(vllm_config),
+        target_vocab_size=settings.target_vocab_size,
+        with_confidences=config.tetris_extra_tokens > 0,
+    )
+
+
+def _row_width(vllm_config: VllmConfig) -> int:
+    from minedraft.plugin.head_rows import head_rows
+
+    assert vllm_config.speculative_config is not None
+    return head_rows(vllm_config.speculative_config, vllm_config.model_config).width
+
+
+def _row_reader(settings: DrafterSettings) -> RowReader:
+    if settings.row_path is None:
+        raise DrafterError("minedraft: the engine gives the head no hidden states to draft from")
+    return RowReader(settings.row_path)
 
 
 def _open_model(

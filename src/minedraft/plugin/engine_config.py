@@ -183,7 +183,10 @@ def _head_rows(config: MineDraftConfig, vllm_config: VllmConfig) -> HeadRows | N
     if drafter is None or not drafter.takes_hidden_states:
         return None
     spec = head_spec(drafter, target, vllm_config.parallel_config, config.num_draft_tokens)
-    return head_rows(spec, target)
+    rows = head_rows(spec, target)
+    if config.emulate is None or not config.emulate.hidden_state_bytes:
+        return rows
+    return rows.padded_to(config.emulate.hidden_state_bytes)
 
 
 def _refuse_half_asked(args: EngineArgs) -> None:

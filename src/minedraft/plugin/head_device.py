@@ -28,7 +28,7 @@ from minedraft.transport.row_ring import RowReader
 class VllmHeadDevice(VllmDraftDevice):
     """The head that `vllm_config` names as vLLM's own drafter; see VllmDraftDevice.
 
-    `dtype` is that of the rows.
+    `dtype` is that of the rows, `width` the number of their values.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class VllmHeadDevice(VllmDraftDevice):
         reader: RowReader,
         *,
         dtype: torch.dtype,
+        width: int,
         target_vocab_size: int,
         num_candidates: int,
         with_confidences: bool = False,
@@ -54,6 +55,7 @@ class VllmHeadDevice(VllmDraftDevice):
         self.info = replace(self.info, max_model_len=most, takes_hidden_states=True)
         self._reader = reader
         self._dtype = dtype
+        self._width = width
         self._store = RowStore(reader.row_bytes, max_bytes=2 * reader.capacity, end_position=most)
         self._own: dict[str, dict[int, torch.Tensor]] = {}
         self._inputs: dict[str, torch.Tensor] = {}
@@ -117,7 +119,8 @@ class VllmHeadDevice(VllmDraftDevice):
         if row.start < split:
             data = self._store.take(key, row.start - 1, min(row.end, split) - 1)
             taken = torch.frombuffer(bytearray(data), dtype=self._dtype)
-            parts.append(self._model.taken_in(taken.view(min(row.end, split) - row.start, -1)))
+            taken = taken.view(min(row.end, split) - row.start, -1)
+            parts.append(self._model.taken_in(taken[:, : self._width]))
         own = self._own.get(key, {})
         parts += [own[at].unsqueeze(0) for at in range(max(row.start, split), row.end)]
         return torch.cat(parts)

@@ -6,17 +6,20 @@ Owns the choice of rows (accepted positions, and all of a prompt); the memory is
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn import functional
 from vllm.config import ModelConfig, ParallelConfig, SpeculativeConfig
 from vllm.model_executor.models.interfaces import supports_eagle3
 from vllm.v1.outputs import ModelRunnerOutput
 
 from minedraft.config import DrafterConfig
 from minedraft.errors import ConfigError
+from minedraft.methods import MEDUSA
 from minedraft.plugin.admission import first_lines
 from minedraft.plugin.head_model import aux_layers
 from minedraft.transport.row_ring import RowRing, RowWriter
@@ -43,11 +46,27 @@ class HeadRows:
     takes_layers: bool
     layers: tuple[int, ...] | None = None
     """None with `takes_layers`: those that the target's class names."""
+    takes_last_only: bool = False
+    """Whether of a step's positions only the last one that stays is of use."""
+    padding: int = 0
+    """Bytes without meaning behind the values of a row, for an emulated target."""
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return int(self.width * self.dtype.itemsize)
+        return int(self.width * self.dtype.itemsize) + self.padding
+
+    def padded_to(self, row_bytes: int) -> HeadRows:
+        """The same in rows of `row_bytes`.
+
+        Raises:
+            ConfigError: they hold more.
+        """
+        if row_bytes < self.row_bytes:
+            raise ConfigError.bad_value(
+                "emulate.hidden_state_bytes", row_bytes, f"at least {self.row_bytes}, the target's"
+            )
+        return replace(self, padding=row_bytes - self.row_bytes)
 
     def make_ring(self, max_num_batched_tokens: int) -> RowRing:
         """A ring for the rows of a target whose steps have at most that many tokens."""
@@ -70,7 +89,7 @@ def head_spec(
         )
     # What a folder, a hub or a mismatch may raise has no common base.
     try:
-        return SpeculativeConfig(
+        spec = SpeculativeConfig(
             **spec_options(drafter, k),
             target_model_config=target,
             target_parallel_config=parallel,
@@ -80,6 +99,11 @@ def head_spec(
             f"minedraft: draft_model = {drafter.model!r} is not allowed with draft_method "
             f"{drafter.method!r}: {first_lines(error)}"
         ) from error
+    if drafter.method == MEDUSA and k > (most := spec.draft_model_config.hf_config.num_heads):
+        raise ConfigError.bad_value(
+            "num_speculative_tokens", k, f"at most {most}, one for each head of {drafter.model!r}"
+        )
+    return spec
 
 
 def spec_options(drafter: DrafterConfig, k: int) -> dict[str, Any]:
@@ -117,7 +141,16 @@ def head_rows(spec: SpeculativeConfig, target: ModelConfig) -> HeadRows:
         dtype=target.dtype,
         takes_layers=takes_layers,
         layers=layers,
+        takes_last_only=spec.method == MEDUSA,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a step sent: bytes of rows, and the time (ns) that its pass spent on them."""
+
+    num_bytes: int = 0
+    time_ns: int = 0
 
 
 class RowSender:
@@ -141,45 +174,51 @@ class RowSender:
         positions = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
         self._starts = dict(zip(batch.req_ids, positions, strict=True))
 
-    def send(self, state: Any, output: ModelRunnerOutput) -> None:
+    def send(self, state: Any, output: ModelRunnerOutput) -> Sent:
         """Send what a step's pass left behind, of requests for which drafts are made.
 
         Nothing that goes wrong here ends the target: it goes on, and sends no more.
         """
         if self._is_out_of_order:
-            return
+            return Sent()
+        begin_ns = time.monotonic_ns()
         try:
-            self._send(state, output)
+            num_bytes = self._send(state, output)
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             self._is_out_of_order = True
             logger.exception("minedraft: hidden states cannot be sent; the head drafts no more")
+            return Sent()
+        return Sent(num_bytes, time.monotonic_ns() - begin_ns)
 
-    def _send(self, state: Any, output: ModelRunnerOutput) -> None:
+    def _send(self, state: Any, output: ModelRunnerOutput) -> int:
         scheduled = state.scheduler_output
         lives: Mapping[str, int] = getattr(scheduled, LIVES, {})
-        kept: list[tuple[str, int]] = []
+        kept: list[tuple[str, int, int]] = []
         places: list[torch.Tensor] = []
         at = 0
         for request_id in self._starts:
             count = scheduled.num_scheduled_tokens[request_id]
             if request_id in lives:
                 stays = count - _num_rejected(scheduled, output, request_id)
-                kept.append((request_id, stays))
-                places.append(torch.arange(at, at + stays))
+                first = stays - 1 if self._rows.takes_last_only else 0
+                kept.append((request_id, first, stays))
+                places.append(torch.arange(at + first, at + stays))
             at += count
         if not kept:
-            return
+            return 0
         states = self._states(state)
         # One copy for all, and none of what is not sent.
         rows = states[torch.cat(places).to(states.device)].to("cpu").contiguous()
-        data = memoryview(rows.view(torch.uint8).numpy()).cast("B")
-        begin = 0
-        for request_id, stays in kept:
-            end = begin + stays * self._rows.row_bytes
-            start = self._starts[request_id]
-            self._writer.write(request_id, lives[request_id], start, data[begin:end])
+        padded = functional.pad(rows.view(torch.uint8), (0, self._rows.padding))
+        data = memoryview(padded.numpy()).cast("B")
+        begin = num_rows = 0
+        for request_id, first, stays in kept:
+            end = begin + (stays - first) * self._rows.row_bytes
+            start = self._starts[request_id] + first
+            num_rows += self._writer.write(request_id, lives[request_id], start, data[begin:end])
             begin = end
         self._note_dropped()
+        return num_rows * self._rows.row_bytes
 
     def _states(self, state: Any) -> torch.Tensor:
         """The rows of all tokens of the step [tokens, width]."""

@@ -34,6 +34,10 @@ class Step:
     """Idle time before this step, spent waiting for drafts."""
     verify_start_ns: int = 0
     verify_end_ns: int = 0
+    sent_bytes: int = 0
+    """Hidden states that the pass left for the drafter."""
+    sent_ns: int = 0
+    """What of the pass that took, by the machine's clock."""
     committed: dict[str, list[int]] = field(default_factory=dict)
     sampled: dict[str, int] = field(default_factory=dict)
     """Tokens that the target returned for each request, before stops cut them."""
@@ -61,7 +65,9 @@ class Step:
         self.origins = list(dict.fromkeys(origin for each in verified for origin in each.origins))
 
     def note_output(self, output: Any) -> None:
-        """Note how many tokens the target returned for each request."""
+        """Note how many tokens the target returned for each request, and what it sent besides."""
+        if (sent := getattr(output, "sent", None)) is not None:
+            self.sent_bytes, self.sent_ns = sent.num_bytes, sent.time_ns
         self.sampled = {
             request_id: len(output.sampled_token_ids[output.req_id_to_index[request_id]])
             for request_id, request in self.requests.items()

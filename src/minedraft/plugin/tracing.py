@@ -70,6 +70,8 @@ class StepTracer:
             wait_ns=step.wait_ns,
             draft_busy_ns=self._busy_ns(origins),
             drafter_losses=counters.losses,
+            hidden_state_bytes=step.sent_bytes,
+            hidden_state_ns=step.sent_ns,
         )
 
     def _origins(self, step: Step) -> list[PassTimes]:

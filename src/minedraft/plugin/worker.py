@@ -21,7 +21,7 @@ from minedraft.emulation import make_clock
 from minedraft.plugin.cpu_kernels import register_expand
 from minedraft.plugin.draft_probs import CANDIDATES, dense_draft_probs
 from minedraft.plugin.emulated_target import emulate_text
-from minedraft.plugin.head_rows import HeadRows, RowSender, give_layers
+from minedraft.plugin.head_rows import HeadRows, RowSender, Sent, give_layers
 from minedraft.plugin.partial_prompts import kept_seeds
 from minedraft.plugin.stopwatch import target_pass_ns
 from minedraft.transport.messages import Candidates
@@ -38,6 +38,8 @@ class TimedOutput(ModelRunnerOutput):
 
     start_ns: int
     end_ns: int
+    sent: Sent
+    """Hidden states for the drafter."""
 
 
 class MineDraftRejectionSampler(RejectionSampler):
@@ -132,10 +134,10 @@ class MineDraftWorker(Worker):
             sender.note_starts()
         with kept_seeds(self.model_runner):
             output = super().sample_tokens(grammar_output)
-        if sender is not None and state is not None:
-            sender.send(state, output)
+        sent = Sent() if sender is None or state is None else sender.send(state, output)
         self._clock.sleep_until_ns(self._deadline_ns)
         if type(output) is not ModelRunnerOutput:
             return output
         values = {each.name: getattr(output, each.name) for each in fields(ModelRunnerOutput)}
-        return TimedOutput(**values, start_ns=self._start_ns, end_ns=self._clock.now_ns())
+        end_ns = self._clock.now_ns()
+        return TimedOutput(**values, start_ns=self._start_ns, end_ns=end_ns, sent=sent)

@@ -78,3 +78,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     """Time in passes between draft_start_ns and draft_end_ns; None: all of it."""
     drafter_losses: Count = 0
     """How often the drafter was lost (dead, hung or confused) so far."""
+    hidden_state_bytes: Count = 0
+    """Hidden states that the pass left for the drafter, which a head takes."""
+    hidden_state_ns: Count = 0
+    """What of the pass that took, always by the machine's clock."""

@@ -60,6 +60,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the draft time during which the target was in a pass."""
     steady_overlap_fraction: float | None
     """The same for the drafts of steady steps (against all passes)."""
+    hidden_state_bytes: float | None
+    """Mean bytes of hidden states for the drafter, over passes that left any."""
+    hidden_state_share: float | None
+    """Time that this took, over the time of the same passes."""
     drafter_losses: int
     """How often the drafter was lost."""
     wait_ms: float
@@ -89,6 +93,7 @@ def summarize(header: TraceHeader, steps: list[StepRecord]) -> Summary:
     proposed = _per_position([step.proposed_per_position for step in steps])
     accepted = _per_position([step.accepted_per_position for step in steps])
     output_tokens = sum(step.num_output_tokens for step in steps)
+    sending = [step for step in steps if step.hidden_state_bytes]
     return Summary(
         mode=header.mode,
         num_speculative_tokens=header.num_speculative_tokens,
@@ -116,6 +121,10 @@ def summarize(header: TraceHeader, steps: list[StepRecord]) -> Summary:
         steady_ratio=_ratio(interval_ms, max_ms),
         overlap_fraction=covered_fraction(_drafts(steps), passes),
         steady_overlap_fraction=covered_fraction(_drafts(steady), passes),
+        hidden_state_bytes=_mean(float(step.hidden_state_bytes) for step in sending),
+        hidden_state_share=_ratio(
+            sum(step.hidden_state_ns for step in sending), sum(_verify_ns(step) for step in sending)
+        ),
         drafter_losses=max((step.drafter_losses for step in steps), default=0),
         wait_ms=sum(step.wait_ns for step in steps) / NS_PER_MS,
         wall_s=_wall_s(passes),

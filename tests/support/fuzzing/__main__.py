@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from fuzzing.campaign import campaign
+from fuzzing.drafts import METHODS
 from fuzzing.generate import SETTINGS, any_engine, generate, method_engine
 from fuzzing.lab import Lab, open_lab
 from fuzzing.plan import FAULTS, RunPlan
-from fuzzing.real import METHODS
 
 _RETRIES = 3
 
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--engine", type=int, choices=range(len(SETTINGS)), help="one kind of engine only"
     )
     parser.add_argument(
-        "--drafter", choices=sorted(METHODS), help="drafts without a model; not with --toy"
+        "--drafter", choices=METHODS, help="instead of a draft model; not with --toy"
     )
     parser.add_argument("--results", type=Path, default=Path("results/fuzz"))
     return parser

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,22 @@ def _report_on_signal(device: Any) -> None:
     def report(*_: object) -> None:
         nonlocal number
         number += 1
-        known = device._held if hasattr(device, "_held") else device._lengths
+        known = _known(device)
         held = Report(number=number, free_blocks=device.num_free_blocks, requests=len(known))
         scratch = path.with_suffix(".new")
         scratch.write_bytes(msgspec.json.encode(held))
         scratch.replace(path)
 
     signal.signal(signal.SIGUSR1, report)
+
+
+def _known(device: Any) -> Sized:
+    """Requests that it holds anything for."""
+    (found,) = (
+        getattr(device, name) for name in ("_held", "_lengths", "_latest") if hasattr(device, name)
+    )
+    known: Sized = found
+    return known
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from fuzzing.plan import (
     RunPlan,
     Sampling,
 )
+from minedraft.methods import EAGLE_HEADS, MEDUSA
 
 _FIRST_TOKEN = 3  # what is below is special to the made-up tokenizer
 _LENGTHS = (1, 2, 5, 17, 31, 32, 33, 63, 64, 65, 97, 150, 200, 300, MAX_MODEL_LEN - 12)
@@ -95,10 +96,15 @@ def generate(seed: int, engine: EngineSettings | None = None, *, faults: bool = 
 
 
 def method_engine(seed: int, method: str) -> EngineSettings:
-    """Settings of `SETTINGS` for drafts that are made without a model."""
+    """Settings of `SETTINGS` for drafts that are made by another method."""
     rng = random.Random(f"minedraft method {seed}")
-    drawn = rng.choice(SETTINGS)
-    return replace(drawn, method=method, tight_draft_kv=False, drawn=False)
+    settings = replace(rng.choice(SETTINGS), method=method)
+    if method in EAGLE_HEADS:
+        return settings
+    if method == MEDUSA and settings.mode == "pearl":
+        settings = replace(settings, mode="wait-free")
+    # They have no KV cache, and draw nothing.
+    return replace(settings, tight_draft_kv=False, drawn=False)
 
 
 def any_engine(seed: int) -> EngineSettings:

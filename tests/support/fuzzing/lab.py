@@ -93,10 +93,8 @@ class RealLab:
     def _ready_subject(self, settings: EngineSettings) -> RealSubject:
         if self._subject is None or self._settings != settings or not self._subject.has_drafter():
             self._close_subject()
-            reports = self._folder / "reports"
-            reports.mkdir(parents=True, exist_ok=True)
             pair = made_up_pair(self._folder, settings.pair)
-            engine = real_subject(settings, pair, reports)
+            engine = real_subject(settings, pair, self._folder)
             self._subject = self._subject_engine.enter_context(engine)
             self._settings = settings
         return self._subject

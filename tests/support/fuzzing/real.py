@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 import minedraft
-from engines import draft_options
 from fuzzing.drafter import MODULE, REPORT_FOLDER, Report, report_path
+from fuzzing.drafts import drafter_options
 from fuzzing.footprint import drafter_figures, is_answering, scheduler_footprint
 from fuzzing.plan import MAX_MODEL_LEN, EngineSettings, Event, EventKind, Life, Sampling
 from fuzzing.verdict import Completion
@@ -28,19 +28,9 @@ from quick_start import fork_engines
 
 _MAX_NUM_SEQS = 8
 _TIGHT_BLOCKS = 14
-_TIGHT_DRAFT_GIB = 0.00012
 _REPLY_TIMEOUT_S = 0.2  # short, so that a drafter that was stopped is late
 _REPORT_TIMEOUT_S = 10.0
 _RETURN_TIMEOUT_S = 60.0
-
-METHODS: dict[str, dict[str, Any]] = {
-    "ngram": {
-        "draft_method": "ngram",
-        "draft_options": {"prompt_lookup_min": 1, "prompt_lookup_max": 3},
-    },
-    "suffix": {"draft_method": "suffix"},
-}
-"""minedraft's options for drafts that are made without a model."""
 
 _COMMON = {
     "dtype": "float32",
@@ -117,10 +107,8 @@ def plain_decoder(target: Path) -> Iterator[PlainDecoder]:
 
 
 @contextmanager
-def real_subject(
-    settings: EngineSettings, pair: MadeUpPair, reports: Path
-) -> Iterator[RealSubject]:
-    """An engine with minedraft; the drafter reports to the folder `reports`."""
+def real_subject(settings: EngineSettings, pair: MadeUpPair, folder: Path) -> Iterator[RealSubject]:
+    """An engine with minedraft; its heads, if any, and the drafter's reports are in `folder`."""
     from minedraft.plugin import lifecycle
 
     options: dict[str, Any] = {
@@ -133,11 +121,9 @@ def real_subject(
     ours: dict[str, Any] = {"mode": settings.mode}
     if settings.mode != "none":
         ours |= {"num_speculative_tokens": settings.k, "draft_reply_timeout_s": _REPLY_TIMEOUT_S}
-        ours |= METHODS.get(settings.method) or draft_options(pair, **ours)
-        if settings.drawn:
-            ours["draft_sample_method"] = "probabilistic"
-        if settings.tight_draft_kv:
-            ours["draft_kv_cache_gib"] = _TIGHT_DRAFT_GIB
+        ours |= drafter_options(settings, pair, folder / "heads")
+    reports = folder / "reports"
+    reports.mkdir(parents=True, exist_ok=True)
     os.environ[REPORT_FOLDER] = str(reports)
     lifecycle.DRAFTER_MODULE = MODULE
     with _engine(pair.target, **options, **minedraft.engine_args(**ours)) as engine:

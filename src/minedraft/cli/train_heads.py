@@ -1,4 +1,4 @@
-"""``minedraft train-eagle``: a head for a small target, trained on what the target says.
+"""``minedraft train-eagle`` and ``train-medusa``: heads trained on what a small target says.
 
 Owns flags and printed progress; training is minedraft.heads.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minedraft.errors import ConfigError
-from minedraft.methods import HEADS
+from minedraft.methods import EAGLE_HEADS, MEDUSA
 from minedraft.prompts import read_prompts
 from minedraft.validation import check_int, check_number, check_str
 
@@ -21,18 +21,45 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = subparsers.add_parser(
+    """Add both subcommands."""
+    eagle = subparsers.add_parser(
         "train-eagle",
         help="train an EAGLE or EAGLE-3 head for a small target on its own texts",
-        description="The head is for --draft-method eagle or eagle3, and for vLLM's own. On a CPU, "
-        "for Llamas of a few hundred million weights. A run that was stopped goes on.",
+        description="The head is for --draft-method eagle or eagle3, and for vLLM's own. "
+        + _WHAT_FOR,
         allow_abbrev=False,
     )
+    eagle.add_argument(
+        "--method", choices=EAGLE_HEADS, default="eagle3", help="default: %(default)s"
+    )
+    eagle.add_argument("--depths", type=int, default=4, help="tokens ahead; default: %(default)s")
+    medusa = subparsers.add_parser(
+        "train-medusa",
+        help="train Medusa heads for a small target on its own texts",
+        description="The heads are for --draft-method medusa, and for vLLM's own. " + _WHAT_FOR,
+        allow_abbrev=False,
+    )
+    medusa.add_argument(
+        "--heads",
+        dest="depths",
+        type=int,
+        default=4,
+        metavar="N",
+        help="each for one token more; default: %(default)s",
+    )
+    medusa.set_defaults(method=MEDUSA)
+    for parser in (eagle, medusa):
+        _add_shared(parser)
+        parser.set_defaults(run=run)
+
+
+_WHAT_FOR = "On a CPU, for Llamas of a few hundred million weights. A run that was stopped goes on."
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="folder of a Llama")
     parser.add_argument("--prompts", required=True, metavar="P.jsonl")
     parser.add_argument("--output", required=True, type=Path, metavar="HEAD", help="new folder")
-    parser.add_argument("--method", choices=HEADS, default="eagle3", help="default: %(default)s")
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N prompts")
     parser.add_argument(
         "--held-out", type=int, default=8, metavar="N", help="to measure on; default: %(default)s"
@@ -43,10 +70,8 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="default: %(default)s")
-    parser.add_argument("--depths", type=int, default=4, help="tokens ahead; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +115,7 @@ def _check(args: argparse.Namespace) -> None:
     check_int("--limit", args.limit, 2, optional=True)
     check_int("--num-tokens", args.num_tokens, 2)
     check_int("--epochs", args.epochs, 1)
-    check_int("--depths", args.depths, 1, 16)
+    check_int("--heads" if args.method == MEDUSA else "--depths", args.depths, 1, 16)
     check_int("--seed", args.seed, 0, 2**32 - 1)
     check_number("--temperature", args.temperature, 0.0, 10.0)
     check_number("--learning-rate", args.learning_rate, 0.0, 1.0, low_open=True)

@@ -1,4 +1,4 @@
-"""`minedraft train-eagle`, whole, for a made-up target."""
+"""`minedraft train-eagle` and `train-medusa`, whole, for a made-up target."""
 
 from __future__ import annotations
 
@@ -94,3 +94,16 @@ def test_a_target_that_is_none_is_named(
     assert f"TARGET = '{tmp_path}'" in capsys.readouterr().err
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert main(words) == 2
+
+
+def test_medusa_heads_are_written(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words[0] = "train-medusa"
+    words[words.index("--depths")] = "--heads"
+    assert main(words) == 0
+    assert "held-out acceptance by position" in capsys.readouterr().err
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert config["num_heads"] == 2
+    assert main([*words, "--heads", "0"]) == 2
+    assert "--heads = 0" in capsys.readouterr().err
