@@ -10,10 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from vllm.config import VllmConfig, set_current_vllm_config
-from vllm.model_executor.model_loader import get_model
+from torch import nn
+from vllm.config import ModelConfig, VllmConfig, set_current_vllm_config
+from vllm.model_executor.model_loader import get_model_loader
+from vllm.model_executor.model_loader.utils import (
+    initialize_model,
+    process_weights_after_loading,
+)
 from vllm.platforms import current_platform
 from vllm.utils.network_utils import get_file_store_init_method
+from vllm.utils.torch_utils import set_default_torch_dtype
 from vllm.v1.worker.gpu_worker import init_worker_distributed_environment
 
 from minedraft.drafter.device import DeviceInfo, Guess, Row
@@ -151,4 +157,16 @@ def _load(vllm_config: VllmConfig) -> Any:
         init_worker_distributed_environment(
             vllm_config, 0, get_file_store_init_method(), 0, current_platform.dist_backend
         )
-        return get_model(vllm_config=vllm_config, model_config=spec.draft_model_config)
+        return _heads(vllm_config, spec.draft_model_config)
+
+
+def _heads(vllm_config: VllmConfig, model_config: ModelConfig) -> nn.Module:
+    # As vLLM's `get_model`, which asks for an accelerator's memory; only vLLM's CPU worker makes
+    # that harmless where there is none.
+    device = vllm_config.device_config.device
+    with set_default_torch_dtype(model_config.dtype):
+        with device:
+            heads = initialize_model(vllm_config=vllm_config, model_config=model_config)
+        get_model_loader(vllm_config.load_config).load_weights(heads, model_config)
+        process_weights_after_loading(heads, model_config, device)
+    return heads.eval()
