@@ -76,6 +76,9 @@ def test_a_run_that_was_stopped_goes_on(
         ("--seed -1", "--seed = -1"),
         ("--limit 1", "--limit = 1"),
         ("--chat", "has no chat template"),
+        ("--draft-vocab 1", "--draft-vocab = 1"),
+        ("--draft-vocab 9999", "draft_vocab=9999 must be from 1"),
+        ("--draft-vocab 99 --method eagle", "--draft-vocab = 99"),
     ],
 )
 def test_bad_flags_are_explained(

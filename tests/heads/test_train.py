@@ -24,6 +24,7 @@ from minedraft.heads import (
 )
 from minedraft.heads.eagle import head_config, new_head
 from minedraft.heads.medusa import medusa_config, new_medusa
+from minedraft.heads.vocabulary import frequent_tokens
 from minedraft.models.made_up import make_pair
 from minedraft.models.plain_llama import PlainLlama
 
@@ -52,10 +53,10 @@ def texts(target: Path) -> dict[HeadKind, list[TargetText]]:
     return found | {HeadKind.MEDUSA: found[HeadKind.EAGLE]}
 
 
-def _head(target: Path, kind: HeadKind) -> Head:
+def _head(target: Path, kind: HeadKind, draft_ids: torch.Tensor | None = None) -> Head:
     plain = PlainLlama.load(target)
     if kind is HeadKind.MEDUSA:
-        return new_medusa(3, plain.head)
+        return new_medusa(3, plain.head, draft_ids)
     return new_head(
         kind,
         plain.shape,
@@ -64,6 +65,7 @@ def _head(target: Path, kind: HeadKind) -> Head:
         first_layer=plain.layers[0],
         num_states=3,
         generator=torch.Generator().manual_seed(1),
+        draft_ids=draft_ids,
     )
 
 
@@ -145,6 +147,47 @@ def test_medusas_heads_speak_of_one_token_each(target: Path) -> None:
     states = torch.arange(5.0).unsqueeze(1).repeat(1, 64)
     parts = head.drafts(torch.arange(5), states, 3)
     assert [part[3:, 0].tolist() for part in parts] == [[3, 4], [2, 3], [1, 2]]
+
+
+@pytest.mark.parametrize("kind", [HeadKind.EAGLE3, HeadKind.MEDUSA])
+def test_heads_for_frequent_tokens_alone(
+    kind: HeadKind, target: Path, texts: dict[HeadKind, list[TargetText]], tmp_path: Path
+) -> None:
+    config = json.loads((target / "config.json").read_text())
+    draft_ids = frequent_tokens(texts[kind], 100, config["vocab_size"])
+    head = _head(target, kind, draft_ids)
+    seen: list[Progress] = []
+    trained = train_head(head, texts[kind], texts[kind][:4], _OPTIONS, report=seen.append)
+    assert seen[-1].loss < seen[0].loss
+    stored: dict[str, Any] = {"draft_vocab": 100, "dtype": "bfloat16"}
+    if kind is HeadKind.MEDUSA:
+        trained.save(tmp_path, medusa_config(3, config, **stored))
+    else:
+        trained.save(tmp_path, head_config(kind, config, (0, 3, 5), **stored))
+    saved = load_file(tmp_path / "model.safetensors")
+    assert saved["lm_head.weight"].shape == (100, config["hidden_size"])
+    assert saved["lm_head.weight"].dtype is torch.bfloat16
+    if kind is HeadKind.MEDUSA:
+        assert torch.equal(saved["token_map"], draft_ids)
+    else:
+        assert torch.equal(saved["d2t"] + torch.arange(100), draft_ids)
+
+
+def test_frequent_tokens() -> None:
+    none = torch.zeros(0)
+    text = TargetText(
+        ids=torch.tensor([7, 7, 7, 2, 5, 5, 2]), answer_at=1, states=none, goals=none, best=none
+    )
+    assert frequent_tokens([text], 1, 9).tolist() == [7]
+    assert frequent_tokens([text], 2, 9).tolist() == [2, 7]
+    assert frequent_tokens([text], 5, 9).tolist() == [0, 1, 2, 5, 7]
+    with pytest.raises(ValueError, match="draft_vocab=10"):
+        frequent_tokens([text], 10, 9)
+
+
+def test_an_eagle_head_has_the_whole_vocabulary(target: Path) -> None:
+    with pytest.raises(ValueError, match="draft_vocab"):
+        _head(target, HeadKind.EAGLE, torch.arange(5))
 
 
 def test_medusas_checkpoint_has_what_vllm_asks_for(target: Path, tmp_path: Path) -> None:

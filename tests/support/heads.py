@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from minedraft.heads import HeadKind, HeadTraining, TargetText, default_layers, train_head
 from minedraft.heads.eagle import head_config, new_head
 from minedraft.heads.medusa import medusa_config, new_medusa
+from minedraft.heads.vocabulary import frequent_tokens
 from minedraft.models.plain_llama import PlainLlama
 
 
@@ -38,7 +39,7 @@ def make_eagle(target: Path, folder: Path, hidden_share: float = 0.1) -> Path:
     return folder
 
 
-def make_eagle3(target: Path, folder: Path) -> Path:
+def make_eagle3(target: Path, folder: Path, draft_ids: torch.Tensor | None = None) -> Path:
     """An EAGLE-3 head as training would begin with it: it is right now and then."""
     plain = PlainLlama.load(target)
     config = json.loads((target / "config.json").read_text())
@@ -51,21 +52,31 @@ def make_eagle3(target: Path, folder: Path) -> Path:
         first_layer=plain.layers[0],
         num_states=len(layers),
         generator=torch.Generator().manual_seed(5),
+        draft_ids=draft_ids,
     )
     folder.mkdir(parents=True)
-    head.save(folder, head_config(HeadKind.EAGLE3, config, layers))
+    draft_vocab = None if draft_ids is None else len(draft_ids)
+    head.save(folder, head_config(HeadKind.EAGLE3, config, layers, draft_vocab=draft_vocab))
     return folder
 
 
-def make_medusa(target: Path, folder: Path, texts: Sequence[TargetText], num_heads: int) -> Path:
-    """Medusa heads that know `texts` of the target by heart, about."""
+def make_medusa(
+    target: Path,
+    folder: Path,
+    texts: Sequence[TargetText],
+    num_heads: int,
+    draft_vocab: int | None = None,
+) -> Path:
+    """Medusa heads trained on `texts` of the target."""
+    output = PlainLlama.load(target).head
+    draft_ids = None if draft_vocab is None else frequent_tokens(texts, draft_vocab, len(output))
     head = train_head(
-        new_medusa(num_heads, PlainLlama.load(target).head),
+        new_medusa(num_heads, output, draft_ids),
         texts,
         (),
         HeadTraining(epochs=30, learning_rate=3e-2, depths=num_heads),
     )
     folder.mkdir(parents=True)
     config = json.loads((target / "config.json").read_text())
-    head.save(folder, medusa_config(num_heads, config))
+    head.save(folder, medusa_config(num_heads, config, draft_vocab=draft_vocab))
     return folder

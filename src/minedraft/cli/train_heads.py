@@ -70,6 +70,18 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="default: %(default)s")
+    parser.add_argument(
+        "--draft-vocab",
+        type=int,
+        metavar="N",
+        help="draft the N most frequent tokens of the texts alone (not with eagle); default: all",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="of the checkpoint; default: %(default)s",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template")
 
@@ -100,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
                 depths=args.depths,
                 seed=args.seed,
             ),
+            draft_vocab=args.draft_vocab,
+            dtype=args.dtype,
         )
     except ValueError as error:
         raise ConfigError(f"minedraft: {error}") from error
@@ -115,6 +129,13 @@ def _check(args: argparse.Namespace) -> None:
     check_int("--limit", args.limit, 2, optional=True)
     check_int("--num-tokens", args.num_tokens, 2)
     check_int("--epochs", args.epochs, 1)
+    check_int("--draft-vocab", args.draft_vocab, 2, optional=True)
+    if args.draft_vocab is not None and args.method == "eagle":
+        raise ConfigError.bad_value(
+            "--draft-vocab",
+            args.draft_vocab,
+            "not given with --method eagle, whose output matrix is the target's",
+        )
     check_int("--heads" if args.method == MEDUSA else "--depths", args.depths, 1, 16)
     check_int("--seed", args.seed, 0, 2**32 - 1)
     check_number("--temperature", args.temperature, 0.0, 10.0)

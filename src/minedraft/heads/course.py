@@ -20,6 +20,7 @@ from minedraft.heads.kinds import Head, HeadKind
 from minedraft.heads.medusa import medusa_config, new_medusa
 from minedraft.heads.text import TargetText, write_texts
 from minedraft.heads.train import HeadTraining, Progress, train_head
+from minedraft.heads.vocabulary import frequent_tokens
 from minedraft.models.folders import atomic_folder, holds_recipe
 from minedraft.models.plain_llama import PlainLlama
 
@@ -42,6 +43,10 @@ class Course:
     num_tokens: int
     temperature: float
     training: HeadTraining
+    draft_vocab: int | None = None
+    """How many of the target's tokens the head may draft, the most frequent ones; None: all."""
+    dtype: str = "float32"
+    """Of the checkpoint, by its name in torch."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_held_out < len(self.prompts):
@@ -65,6 +70,8 @@ class Course:
             "num_tokens": self.num_tokens,
             "temperature": self.temperature,
             "training": asdict(self.training),
+            "draft_vocab": self.draft_vocab,
+            "dtype": self.dtype,
         }
 
 
@@ -94,7 +101,7 @@ def run_course(
         texts = _texts(course, layers, kept / _TEXTS, report_text)
         cut = len(texts) - course.num_held_out
         head = train_head(
-            _beginning(course, plain, len(layers)),
+            _beginning(course, plain, len(layers), texts[:cut]),
             texts[:cut],
             texts[cut:],
             course.training,
@@ -118,9 +125,14 @@ def _check_lengths(course: Course, most: int) -> None:
         )
 
 
-def _beginning(course: Course, plain: PlainLlama, num_states: int) -> Head:
+def _beginning(
+    course: Course, plain: PlainLlama, num_states: int, texts: Sequence[TargetText]
+) -> Head:
+    draft_ids = None
+    if course.draft_vocab is not None:
+        draft_ids = frequent_tokens(texts, course.draft_vocab, len(plain.head))
     if course.kind is HeadKind.MEDUSA:
-        return new_medusa(course.training.depths, plain.head)
+        return new_medusa(course.training.depths, plain.head, draft_ids)
     return new_head(
         course.kind,
         plain.shape,
@@ -129,13 +141,15 @@ def _beginning(course: Course, plain: PlainLlama, num_states: int) -> Head:
         first_layer=plain.layers[0],
         num_states=num_states,
         generator=torch.Generator().manual_seed(course.training.seed),
+        draft_ids=draft_ids,
     )
 
 
 def _config(course: Course, target: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
+    stored: dict[str, Any] = {"draft_vocab": course.draft_vocab, "dtype": course.dtype}
     if course.kind is HeadKind.MEDUSA:
-        return medusa_config(course.training.depths, target)
-    return head_config(course.kind, target, layers)
+        return medusa_config(course.training.depths, target, **stored)
+    return head_config(course.kind, target, layers, **stored)
 
 
 def _texts(
@@ -172,6 +186,7 @@ def _texts(
             "answer_at": each.answer_at,
             "states": each.states,
             "goals": each.goals,
+            "best": each.best,
         }
         for each in texts
     ]

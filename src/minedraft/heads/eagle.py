@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name torch users know)
 
-from minedraft.heads.kinds import HeadKind, with_gradients, without_gradients
+from minedraft.heads.kinds import HeadKind, as_dtype, with_gradients, without_gradients
 from minedraft.models.folders import save_weights
 from minedraft.models.plain_llama import (
     Shape,
@@ -46,7 +46,8 @@ class EagleHead:
     """One decoder layer behind a matrix that joins; all tensors float32.
 
     `weights` are named as in a checkpoint, without `.weight`. `embedding` [vocabulary, hidden]
-    and `output` [vocabulary, hidden] are the target's, and are not trained.
+    and `output` [draft vocabulary, hidden] are the target's, and are not trained; with `draft_ids`,
+    which EAGLE-3 may have, the output matrix has the rows of these tokens alone.
     """
 
     kind: HeadKind
@@ -54,6 +55,7 @@ class EagleHead:
     weights: Mapping[str, Tensor]
     embedding: Tensor
     output: Tensor
+    draft_ids: Tensor | None = None
 
     def step(self, ids: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
         """Take tokens [batch, length] in, each with the state [.., width] of the position before.
@@ -128,6 +130,9 @@ class EagleHead:
         if self.kind is HeadKind.EAGLE3:
             # vLLM's class has an output matrix of its own.
             tensors["lm_head.weight"] = self.output.detach().contiguous()
+        tensors = as_dtype(tensors, config["dtype"])
+        if self.draft_ids is not None:
+            tensors["d2t"] = self.draft_ids - torch.arange(len(self.draft_ids))
         save_weights(folder, tensors)
         (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
 
@@ -141,12 +146,18 @@ def new_head(
     first_layer: Mapping[str, Tensor],
     num_states: int,
     generator: torch.Generator,
+    draft_ids: Tensor | None = None,
 ) -> EagleHead:
     """A head to begin training with: the target's first layer where that fits.
 
     `first_layer` is named as `plain_llama.layer_weights` names it; `num_states` is the number of
-    target states that an EAGLE-3 head joins.
+    target states that an EAGLE-3 head joins. `output` is the target's, of all its tokens.
+
+    Raises:
+        ValueError: an EAGLE head, whose output matrix is the target's, with `draft_ids`.
     """
+    if draft_ids is not None and kind is HeadKind.EAGLE:
+        raise ValueError("draft_vocab is not for an eagle head, but for eagle3 and medusa")
     hidden = embedding.shape[1]
     prefix = _layer_prefix(kind)
 
@@ -169,18 +180,32 @@ def new_head(
             "norm": torch.ones(hidden),
         }
     weights |= {f"{prefix}{name}": tensor for name, tensor in layer.items()}
-    return EagleHead(kind=kind, shape=shape, weights=weights, embedding=embedding, output=output)
+    return EagleHead(
+        kind=kind,
+        shape=shape,
+        weights=weights,
+        embedding=embedding,
+        output=output if draft_ids is None else output[draft_ids],
+        draft_ids=draft_ids,
+    )
 
 
-def head_config(kind: HeadKind, target: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
+def head_config(
+    kind: HeadKind,
+    target: Mapping[str, Any],
+    layers: Sequence[int],
+    *,
+    draft_vocab: int | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
     """The config.json of a head for a Llama-like target with the config `target`."""
     kept = {name: value for name, value in target.items() if name not in _NOT_OF_A_HEAD}
-    config = kept | {"num_hidden_layers": 1, "model_type": "llama", "dtype": "float32"}
+    config = kept | {"num_hidden_layers": 1, "model_type": "llama", "dtype": dtype}
     if kind is HeadKind.EAGLE:
         return config | {"architectures": ["LlamaForCausalLM"]}
     return config | {
         "architectures": ["LlamaForCausalLMEagle3"],
-        "draft_vocab_size": target["vocab_size"],
+        "draft_vocab_size": draft_vocab or target["vocab_size"],
         "eagle_aux_hidden_state_layer_ids": list(layers),
         "tie_word_embeddings": False,
     }

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import torch
 from torch import Tensor
 
 
@@ -24,6 +25,11 @@ class Head(Protocol):
     @property
     def weights(self) -> Mapping[str, Tensor]:
         """What is trained, by its name in a checkpoint without `.weight`."""
+        ...
+
+    @property
+    def draft_ids(self) -> Tensor | None:
+        """Tokens that it may draft, by their place in `logits`; None: all of the target's."""
         ...
 
     def trainable(self) -> Self:
@@ -45,12 +51,17 @@ class Head(Protocol):
         ...
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Of what `drafts` gives, or of the target's own last states [.., vocabulary]."""
+        """Of what `drafts` gives, or of the target's own last states [.., draft vocabulary]."""
         ...
 
     def save(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """Write a checkpoint that vLLM reads, with `config` as its config.json."""
+        """Write a checkpoint that vLLM reads, with `config` as its config.json, in its dtype."""
         ...
+
+
+def as_tokens(head: Head, places: Tensor) -> Tensor:
+    """Places in a head's vocabulary as tokens of the target."""
+    return places if head.draft_ids is None else head.draft_ids[places]
 
 
 def with_gradients(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -61,3 +72,9 @@ def with_gradients(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def without_gradients(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same values, that take none."""
     return {name: each.detach() for name, each in weights.items()}
+
+
+def as_dtype(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The same in the dtype of that name in torch, ready to be written."""
+    dtype: torch.dtype = getattr(torch, name)
+    return {key: each.detach().to(dtype).contiguous() for key, each in tensors.items()}

@@ -18,13 +18,15 @@ class TargetText:
     """One text of n tokens: a prompt, and the target's continuation from `answer_at` on.
 
     `states` [n, width] are what a head takes of each position, `goals` [n, hidden] what the
-    target's output matrix takes there. Both float32.
+    target's output matrix takes there, both float32. `best` [n] are the tokens that it makes most
+    likely there.
     """
 
     ids: Tensor
     answer_at: int
     states: Tensor
     goals: Tensor
+    best: Tensor
 
 
 def write_texts(
@@ -53,7 +55,8 @@ def write_texts(
                 pad_token_id=0,
                 **(drawn if temperature > 0 else {"do_sample": False}),
             )
-            found = model(whole, output_hidden_states=True).hidden_states
+            output = model(whole, output_hidden_states=True)
+            found = output.hidden_states
         goals = found[-1][0].float()
         states = goals if layers is None else torch.cat([found[at][0] for at in layers], -1)
         yield TargetText(
@@ -61,4 +64,5 @@ def write_texts(
             answer_at=len(prompt),
             states=states.float().clone(),
             goals=goals.clone(),
+            best=output.logits[0].argmax(-1),
         )

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (the name torch users know)
 
-from minedraft.heads.kinds import Head
+from minedraft.heads.kinds import Head, as_tokens
 from minedraft.heads.text import TargetText
 
 _Head = TypeVar("_Head", bound=Head)
@@ -111,11 +111,11 @@ def _agreement(head: Head, text: TargetText, depths: int) -> Tensor:
 
     At depth d the draft is continued from the target's tokens, which it is as long as it is right.
     """
-    ids, states, goals = _inputs(text)
-    wanted = head.logits(goals).argmax(-1)
+    ids, states, _ = _inputs(text)
+    wanted = text.best[1:]
     right = []
     for outputs in head.drafts(ids, states, depths):
-        right.append(head.logits(outputs).argmax(-1) == wanted)
+        right.append(as_tokens(head, head.logits(outputs).argmax(-1)) == wanted)
     # A draft that begins at position p is at depth d the guess of position p + d - 1.
     length = len(wanted) - depths + 1
     first = max(0, min(text.answer_at - 1, length - 1))
@@ -157,12 +157,22 @@ def _loss(head: Head, text: TargetText, options: HeadTraining) -> Tensor:
     ids, states, goals = _inputs(text)
     with torch.no_grad():
         wanted = head.logits(goals).softmax(-1)
+    counts = _counting(head, text)
     parts, weight = [], 1.0
     for outputs in head.drafts(ids, states, options.depths):
         said = F.log_softmax(head.logits(outputs), -1)
-        parts.append(weight * -(wanted * said).sum(-1)[text.answer_at - 1 :].mean())
+        parts.append(weight * -((wanted * said).sum(-1) * counts).sum() / counts.sum().clamp(min=1))
         weight *= options.decay
     return torch.stack(parts).sum()
+
+
+def _counting(head: Head, text: TargetText) -> Tensor:
+    """1 for positions of the answer where the head can say what the target says, 0 elsewhere."""
+    counts = torch.ones(len(text.ids) - 1)
+    if head.draft_ids is not None:
+        counts = torch.isin(text.best[1:], head.draft_ids).float()
+    counts[: text.answer_at - 1] = 0
+    return counts
 
 
 def _keep(

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the flags ask for; 1 if anything is wrong with any run."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    if args.drafter is not None and (args.toy or args.engine is not None):
-        parser.error("--drafter has engines of its own: neither --toy nor --engine goes with it")
+    if args.drafter is not None and args.toy:
+        parser.error("--drafter needs a model, which --toy has not")
     logging.disable(logging.ERROR)
     say = partial(print, flush=True)
     with open_lab(args.results, toy=args.toy) as lab:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _plan(seed: int, args: argparse.Namespace) -> RunPlan:
     engine = SETTINGS[args.engine] if args.engine is not None else None
     if args.drafter is not None:
-        engine = method_engine(seed, args.drafter)
+        engine = method_engine(seed, args.drafter, engine)
     if args.toy and engine is None:
         engine = any_engine(seed)
     return generate(seed, engine, faults=not args.no_faults)

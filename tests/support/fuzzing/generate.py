@@ -95,10 +95,10 @@ def generate(seed: int, engine: EngineSettings | None = None, *, faults: bool = 
     return plan
 
 
-def method_engine(seed: int, method: str) -> EngineSettings:
-    """Settings of `SETTINGS` for drafts that are made by another method."""
+def method_engine(seed: int, method: str, engine: EngineSettings | None = None) -> EngineSettings:
+    """These settings, or some of `SETTINGS`, for drafts that are made by another method."""
     rng = random.Random(f"minedraft method {seed}")
-    settings = replace(rng.choice(SETTINGS), method=method)
+    settings = replace(engine or rng.choice(SETTINGS), method=method)
     if method in EAGLE_HEADS:
         return settings
     if method == MEDUSA and settings.mode == "pearl":
