@@ -184,6 +184,9 @@ HOOKS = (
     ),
     Hook(owner="vllm.engine.arg_utils:EngineArgs", name="create_engine_config"),
     Hook(owner="vllm.v1.engine.core_client:", name="launch_core_engines"),
+    Hook(owner="vllm.v1.engine.coordinator:DPCoordinatorProc", name="run_coordinator"),
+    Hook(owner="vllm.engine.arg_utils:EngineArgs", name="_api_process_count"),
+    Hook(owner="vllm.engine.arg_utils:EngineArgs", name="_api_process_rank"),
     Hook(owner=_RUNNER, name="execute_model_state"),
     Hook(owner=_RUNNER, name="use_aux_hidden_state_outputs"),
     Hook(owner=_RUNNER, name="_model_forward", parameters=("input_ids", "positions")),
@@ -196,6 +199,17 @@ HOOKS = (
         name="register_model_loader",
         parameters=("load_format",),
     ),
+    Hook(
+        owner="vllm.model_executor.model_loader.utils:",
+        name="initialize_model",
+        parameters=("vllm_config", "model_config"),
+    ),
+    Hook(
+        owner="vllm.v1.worker.gpu_worker:",
+        name="init_worker_distributed_environment",
+        parameters=("vllm_config", "rank", "distributed_init_method", "local_rank", "backend"),
+    ),
+    Hook(owner="vllm.model_executor.models.medusa:Medusa", name="compute_logits"),
     Hook(
         owner="vllm.model_executor.models.interfaces:SupportsEagle3",
         name="set_aux_hidden_state_layers",
