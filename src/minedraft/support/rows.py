@@ -161,7 +161,14 @@ _DRAFTS = (
         "tests/plugin/test_heads.py::test_eagle3_has_the_acceptance_that_it_has_inside_vllm",
         "`draft_method = eagle3`",
     ),
-    _untested("Drafts", "MTP, Medusa and other kinds of drafts"),
+    _works(
+        "Drafts",
+        "Medusa heads",
+        "tests/plugin/test_medusa.py::test_output_is_the_targets",
+        "`draft_method = medusa`, with the acceptance they have inside vLLM; not in `pearl`, no "
+        "drawn drafts",
+    ),
+    _untested("Drafts", "MTP and other kinds of drafts"),
 )
 
 _DRAFT_MODELS = (
