@@ -27,7 +27,8 @@ def main(parent: int, known: set[int]) -> None:
     while os.getppid() == parent:
         if OVER in _read_input():
             return
-        children = _children(parent) or children
+        # The kernel may leave some out while others end.
+        children |= _children(parent)
         time.sleep(_POLL_S)
     # What it said before it was gone counts. The end of the input would say nothing: forked
     # processes hold its other end too.
@@ -53,12 +54,20 @@ def _children(parent: int) -> set[int]:
 
 def _end(pids: set[int]) -> None:
     for pid in pids:
+        # Orphans of one parent get the same new one; another process that got the id has its own.
+        is_orphan = _parent(pid) == os.getppid()
         # Later they take titles of their own, and look after themselves.
-        if SPAWNED in _read(f"/proc/{pid}/cmdline"):
+        if is_orphan and SPAWNED in _read(f"/proc/{pid}/cmdline"):
             try:
                 os.kill(pid, signal.SIGTERM)
             except ProcessLookupError:
                 continue
+
+
+def _parent(pid: int) -> int | None:
+    # What is before it, the name, may hold blanks and brackets.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else None
 
 
 def _read(name: str) -> bytes:
