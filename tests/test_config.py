@@ -342,3 +342,15 @@ def test_an_emulated_text_cannot_be_drawn() -> None:
     options = {"draft_model": "D", "emulate": emulate, "draft_sample_method": "probabilistic"}
     with pytest.raises(ConfigError, match="draft_sample_method = 'probabilistic'"):
         MineDraftConfig.from_mapping(options)
+
+
+def test_medusa_is_not_for_wait_free_by_a_virtual_clock() -> None:
+    options = {
+        "draft_method": "medusa",
+        "draft_model": "heads",
+        "mode": "wait-free",
+        "emulate": {"target": {"fixed_ms": 1.0}, "draft": {"fixed_ms": 1.0}, "clock": "virtual"},
+    }
+    with pytest.raises(ConfigError, match=r"emulate\.clock = 'virtual'"):
+        MineDraftConfig.from_mapping(options)
+    MineDraftConfig.from_mapping({**options, "mode": "two-batch"})

@@ -188,6 +188,7 @@ class MineDraftConfig:
         check_bool("allow_untested_vllm", self.allow_untested_vllm)
         self._check_emulated_text()
         self._check_emulated_rows()
+        self._check_virtual_medusa()
         self._check_confidences()
         self._check_can_lead()
         if self.mode != "none" and self.drafter is None:
@@ -229,6 +230,17 @@ class MineDraftConfig:
                 self.mode,
                 f"another mode: draft_method {MEDUSA!r} cannot guess on from its own guesses, as "
                 "pearl has it do while the target verifies",
+            )
+
+    def _check_virtual_medusa(self) -> None:
+        is_virtual = self.emulate is not None and self.emulate.clock == "virtual"
+        is_medusa = self.drafter is not None and self.drafter.method == MEDUSA
+        if is_virtual and is_medusa and self.mode == "wait-free":
+            raise ConfigError.bad_value(
+                "emulate.clock",
+                "virtual",
+                f"'real' with draft_method {MEDUSA!r} in wait-free: by a virtual clock the state "
+                "to draft from gives way to the target's next one",
             )
 
     def _check_emulated_text(self) -> None:

@@ -89,7 +89,7 @@ class Emulation:
         check_choice("emulate.clock", self.clock, CLOCKS)
         for at, value in enumerate(self.acceptance):
             check_number(f"emulate.acceptance[{at}]", value, 0.0, 1.0)
-        check_int("emulate.hidden_state_bytes", self.hidden_state_bytes, 0, 2**24)
+        check_int("emulate.hidden_state_bytes", self.hidden_state_bytes, 0, 2**20)
         if self.hidden_state_bytes % 8:
             raise ConfigError.bad_value(
                 "emulate.hidden_state_bytes", self.hidden_state_bytes, "a multiple of 8"
@@ -114,7 +114,7 @@ class Emulation:
         clock: Any = options.get("clock", "real")
         check_choice(f"{where}.clock", clock, CLOCKS)
         state_bytes: Any = options.get("hidden_state_bytes", 0)
-        check_int(f"{where}.hidden_state_bytes", state_bytes, 0, 2**24)
+        check_int(f"{where}.hidden_state_bytes", state_bytes, 0, 2**20)
         return cls(
             target=LatencyModel.from_mapping(f"{where}.target", options["target"]),
             draft=LatencyModel.from_mapping(f"{where}.draft", options["draft"]),

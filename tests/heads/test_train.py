@@ -173,6 +173,26 @@ def test_heads_for_frequent_tokens_alone(
         assert torch.equal(saved["d2t"] + torch.arange(100), draft_ids)
 
 
+def test_texts_too_short_for_a_draft_are_left_out(
+    target: Path, texts: dict[HeadKind, list[TargetText]]
+) -> None:
+    """As of a prompt of one token after which the target says nothing more."""
+    whole = texts[HeadKind.MEDUSA][0]
+    short = TargetText(
+        ids=whole.ids[:3],
+        answer_at=1,
+        states=whole.states[:3],
+        goals=whole.goals[:3],
+        best=whole.best[:3],
+    )
+    head = _head(target, HeadKind.MEDUSA)
+    seen: list[Progress] = []
+    train_head(head, [short, whole], [short], _OPTIONS, report=seen.append)
+    assert seen[-1].acceptance == ()
+    with pytest.raises(ValueError, match="more than 3 tokens"):
+        train_head(head, [short], (), _OPTIONS)
+
+
 def test_frequent_tokens() -> None:
     none = torch.zeros(0)
     text = TargetText(

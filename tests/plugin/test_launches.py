@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -57,14 +58,16 @@ def test_both_names_are_replaced_once(module: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "vllm.entrypoints.cli.serve", serve)
     monkeypatch.setattr(core_client, "launch_core_engines", lambda *_, **__: _swallowing())
     serve.launch_core_engines = core_client.launch_core_engines  # type: ignore[attr-defined]
-    wrap_launches()
+    wrap_launches(str)
     launching: Any = {"core_client": core_client, "serve": serve}[module]
     replaced = launching.launch_core_engines
-    wrap_launches()
+    wrap_launches(str)
     assert launching.launch_core_engines is replaced
     before = signal.signal(signal.SIGTERM, _raise)
     try:
-        with pytest.raises(KeyboardInterrupt), replaced("config"):
+        with pytest.raises(KeyboardInterrupt), replaced("ours"):
+            os.kill(os.getpid(), signal.SIGTERM)
+        with replaced(b"vLLM's own"):
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -107,14 +110,31 @@ def test_the_guard_ends_with_the_launch(front_end: subprocess.Popen[str]) -> Non
     assert not [each for each in left.values() if "_guard_process" in each]
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_guard_that_fails_ends_no_launch(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from minedraft.plugin import launch_guard
+
+    monkeypatch.setattr(launch_guard, "_PATIENCE_S", 0.2)
+    me = os.getpid()
+    with launch_guard.launch_guard():
+        (guard,) = [pid for pid, name in in_session(os.getsid(me)).items() if f"{me}" in name]
+        os.kill(guard, number)
+        time.sleep(0.2)
+    assert guard not in in_session(os.getsid(me))
+
+
 def test_a_coordinator_watches_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spawned by the name of the function, in a process that never sees a configuration."""
     from vllm.v1.engine import coordinator
 
     from minedraft.plugin import launches
 
-    launches.wrap_launches()
-    target = coordinator.DPCoordinatorProc.run_coordinator
+    before = coordinator.DPCoordinatorProc.run_coordinator
+    with launches._watched(_swallowing()):
+        target = coordinator.DPCoordinatorProc.run_coordinator
+    assert coordinator.DPCoordinatorProc.run_coordinator is before
     assert pickle.loads(pickle.dumps(target)) is launches.run_coordinator
     calls: list[Any] = []
     monkeypatch.setattr(launches, "watch_parent", lambda: calls.append("watched"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,23 @@ def test_a_small_pool_of_the_target(target: Path, medusa: Path, plain: Run, tmp_
     ) as running:
         assert running.run(PROMPTS) == plain
         assert _summary(running).num_accepted_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [("model_type", "llama", "not a 'llama'"), ("hidden_size", 32, "64 values; these take 32")],
+)
+def test_what_are_no_heads_for_the_target_is_refused(
+    field: str, value: object, says: str, target: Path, medusa: Path, tmp_path: Path
+) -> None:
+    head = shutil.copytree(medusa, tmp_path / "other")
+    config = json.loads((head / "config.json").read_text())
+    (head / "config.json").write_text(json.dumps(config | {field: value}))
+    with (
+        pytest.raises(ConfigError, match=says),
+        running_engine(target, tmp_path / "t.jsonl", **_options(head)),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,9 @@ class EmulatedDraftDevice:
         """The guesses of a pass, once its modelled time is over."""
         start_ns = self._clock.now_ns()
         guesses = self._guesses(rows) if self._emulation.acceptance else self._inner.run(rows)
+        num_kv_tokens = sum(row.end for row in rows) if self.info.num_kv_blocks else 0
         pass_ns = self._emulation.draft.pass_ns(
-            sum(row.num_tokens for row in rows), len(rows), sum(row.end for row in rows)
+            sum(row.num_tokens for row in rows), len(rows), num_kv_tokens
         )
         self._clock.sleep_until_ns(start_ns + pass_ns)
         return guesses

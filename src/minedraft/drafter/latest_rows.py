@@ -13,7 +13,7 @@ _MOST_OVER = 4096
 
 class LatestRows:
     """One row of `row_bytes` for each request, of at most `most` requests: beyond them, the one
-    that came first is left out.
+    that was renewed longest ago is left out.
     """
 
     def __init__(self, row_bytes: int, most: int) -> None:

@@ -81,8 +81,8 @@ class DraftedRequest:
     def commit(self, token_ids: list[int]) -> None:
         """Append tokens that the target decided.
 
-        Guesses that agree stay, with their KV; from the first that does not, all are
-        dropped and their KV counts as invalid.
+        Guesses that agree stay, with their KV (none do with `renews_guesses`); from the first
+        that does not, all are dropped and their KV counts as invalid.
         """
         if not token_ids:
             return
@@ -100,7 +100,7 @@ class DraftedRequest:
         self.committed.extend(token_ids)
         self.num_computed = min(self.num_computed, self.length - 1)
         self.num_sent = 0
-        self.edits += agreed < len(token_ids)
+        self.edits += not is_right
 
     def forget_kv(self) -> None:
         """Note that the KV is gone: the committed tokens must be computed again."""

@@ -20,7 +20,7 @@ from minedraft.heads.kinds import Head, HeadKind
 from minedraft.heads.medusa import medusa_config, new_medusa
 from minedraft.heads.text import TargetText, write_texts
 from minedraft.heads.train import HeadTraining, Progress, train_head
-from minedraft.heads.vocabulary import frequent_tokens
+from minedraft.heads.vocabulary import check_draft_vocab, frequent_tokens
 from minedraft.models.folders import atomic_folder, holds_recipe
 from minedraft.models.plain_llama import PlainLlama
 
@@ -95,6 +95,8 @@ def run_course(
         plain = PlainLlama.load(course.target)
         config = json.loads((course.target / "config.json").read_text())
         _check_lengths(course, int(config["max_position_embeddings"]))
+        if course.draft_vocab is not None:
+            check_draft_vocab(course.draft_vocab, len(plain.head))
         layers = default_layers(len(plain.layers)) if course.kind is HeadKind.EAGLE3 else ()
         kept = folder.with_name(folder.name + ".training")
         kept.mkdir(parents=True, exist_ok=True)

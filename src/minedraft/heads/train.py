@@ -79,8 +79,9 @@ def train_head(
     Raises:
         ValueError: there are no texts, or `state` is of a run with other options.
     """
+    texts = _long_enough(texts, options.depths)
     if not texts:
-        raise ValueError("texts=() must hold at least one text")
+        raise ValueError(f"texts must hold one of more than {options.depths + 1} tokens")
     head = head.trainable()
     weights = list(head.weights.values())
     optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), weight_decay=0.0)
@@ -99,7 +100,7 @@ def measure(head: Head, texts: Sequence[TargetText], depths: int) -> tuple[float
     hits = torch.zeros(depths)
     count = 0
     with torch.no_grad():
-        for text in texts:
+        for text in _long_enough(texts, depths):
             right = _agreement(head, text, depths)
             hits += right.sum(1)
             count += right.shape[1]
@@ -121,6 +122,11 @@ def _agreement(head: Head, text: TargetText, depths: int) -> Tensor:
     first = max(0, min(text.answer_at - 1, length - 1))
     shifted = [each[depth : depth + length] for depth, each in enumerate(right)]
     return torch.stack(shifted).cumprod(0)[:, first:]
+
+
+def _long_enough(texts: Sequence[TargetText], depths: int) -> list[TargetText]:
+    """Texts in which a draft of all depths has a place."""
+    return [each for each in texts if len(each.ids) > depths + 1]
 
 
 def _inputs(text: TargetText) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,7 +165,9 @@ def _loss(head: Head, text: TargetText, options: HeadTraining) -> Tensor:
         wanted = head.logits(goals).softmax(-1)
     counts = _counting(head, text)
     parts, weight = [], 1.0
-    for outputs in head.drafts(ids, states, options.depths):
+    for depth, outputs in enumerate(head.drafts(ids, states, options.depths)):
+        counts = counts.clone()
+        counts[:depth] = 0  # no draft reaches these
         said = F.log_softmax(head.logits(outputs), -1)
         parts.append(weight * -((wanted * said).sum(-1) * counts).sum() / counts.sum().clamp(min=1))
         weight *= options.decay

@@ -21,8 +21,13 @@ def frequent_tokens(texts: Sequence[TargetText], count: int, vocab_size: int) ->
     Raises:
         ValueError: `count` is not from 1 to `vocab_size`.
     """
-    if not 1 <= count <= vocab_size:
-        raise ValueError(f"draft_vocab={count} must be from 1 to {vocab_size}, the target's")
+    check_draft_vocab(count, vocab_size)
     seen = torch.bincount(torch.cat([each.ids for each in texts]), minlength=vocab_size)
     order = torch.sort(seen, descending=True, stable=True).indices
     return order[:count].sort().values
+
+
+def check_draft_vocab(count: int, vocab_size: int) -> None:
+    """Raise ValueError unless `count` is from 1 to `vocab_size`."""
+    if not 1 <= count <= vocab_size:
+        raise ValueError(f"draft_vocab={count} must be from 1 to {vocab_size}, the target's")

@@ -28,7 +28,7 @@ def main(parent: int, known: set[int]) -> None:
         if OVER in _read_input():
             return
         # The kernel may leave some out while others end.
-        children |= _children(parent)
+        children |= children_of(parent)
         time.sleep(_POLL_S)
     # What it said before it was gone counts. The end of the input would say nothing: forked
     # processes hold its other end too.
@@ -43,7 +43,8 @@ def _read_input() -> bytes:
         return b""
 
 
-def _children(parent: int) -> set[int]:
+def children_of(parent: int) -> set[int]:
+    """Children of a process, by whichever of its threads."""
     tasks = f"/proc/{parent}/task"
     try:
         names = [f"{tasks}/{task}/children" for task in os.listdir(tasks)]

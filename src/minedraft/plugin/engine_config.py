@@ -171,7 +171,7 @@ def wrap_create_engine_config(original: Callable[..., VllmConfig]) -> Callable[.
         assert isinstance(vllm_config, MineDraftVllmConfig)
         vllm_config.head_rows = _head_rows(config, vllm_config)
         vllm_config.num_replicas = vllm_config.parallel_config.data_parallel_size
-        wrap_launches()
+        wrap_launches(MineDraftVllmConfig)
         return vllm_config
 
     return create_engine_config

@@ -34,6 +34,8 @@ _DEFAULT_LAYERS = 3
 """Auxiliary layers where the checkpoint names none, in vLLM's models."""
 _STEPS_HELD = 2
 """Full steps for which the ring has room: one that is written while one is read."""
+_NAME_BYTES = 256
+"""For each request of a step."""
 _MOST_BYTES = 2**30
 
 
@@ -69,10 +71,12 @@ class HeadRows:
             )
         return replace(self, padding=row_bytes - self.row_bytes)
 
-    def make_ring(self, max_num_batched_tokens: int) -> RowRing:
-        """A ring for the rows of a target whose steps have at most that many tokens."""
-        wanted = _STEPS_HELD * max_num_batched_tokens * self.row_bytes
-        wanted += wanted // 8  # names, and what is left free at the end
+    def make_ring(self, max_num_batched_tokens: int, max_num_seqs: int) -> RowRing:
+        """A ring for the rows of steps with at most that many tokens and requests."""
+        most = max_num_seqs if self.takes_last_only else max_num_batched_tokens
+        wanted = _STEPS_HELD * most * self.row_bytes
+        # Names, and what is left free at the end.
+        wanted += wanted // 8 + _STEPS_HELD * max_num_seqs * _NAME_BYTES
         return RowRing(min(wanted, _MOST_BYTES), self.row_bytes)
 
 
@@ -91,7 +95,7 @@ def head_spec(
     # What a folder, a hub or a mismatch may raise has no common base.
     try:
         if drafter.method == MEDUSA:
-            _check_num_heads(drafter, k)
+            _check_medusa(drafter, target, k)
         return SpeculativeConfig(
             **spec_options(drafter, k),
             target_model_config=target,
@@ -106,9 +110,20 @@ def head_spec(
         ) from error
 
 
-def _check_num_heads(drafter: DrafterConfig, k: int) -> None:
+def _check_medusa(drafter: DrafterConfig, target: ModelConfig, k: int) -> None:
     # vLLM's own description has as many heads as drafts are asked for, and never looks.
-    most = MedusaConfig.from_pretrained(drafter.model, revision=drafter.revision).num_heads
+    table, _ = MedusaConfig.get_config_dict(drafter.model, revision=drafter.revision)
+    if (kind := table.get("model_type", MEDUSA)) != MEDUSA:
+        raise ConfigError.bad_value("draft_model", drafter.model, f"Medusa heads, not a {kind!r}")
+    config = MedusaConfig.from_pretrained(drafter.model, revision=drafter.revision)
+    size = target.get_hidden_size()
+    if config.hidden_size != size:
+        raise ConfigError.bad_value(
+            "draft_model",
+            drafter.model,
+            f"heads for hidden states of {size} values; these take {config.hidden_size}",
+        )
+    most = config.num_heads
     if k > most:
         raise ConfigError.bad_value(
             "num_speculative_tokens", k, f"at most {most}, one for each head of {drafter.model!r}"
@@ -218,16 +233,21 @@ class RowSender:
         states = self._states(state)
         # One copy for all, and none of what is not sent.
         rows = states[torch.cat(places).to(states.device)].to("cpu").contiguous()
-        padded = functional.pad(rows.view(torch.uint8), (0, self._rows.padding))
-        data = memoryview(padded.numpy()).cast("B")
         begin = num_rows = 0
         for request_id, first, stays in kept:
-            end = begin + (stays - first) * self._rows.row_bytes
+            end = begin + stays - first
             start = self._starts[request_id] + first
-            num_rows += self._writer.write(request_id, lives[request_id], start, data[begin:end])
+            data = self._data(rows[begin:end])
+            num_rows += self._writer.write(request_id, lives[request_id], start, data)
             begin = end
         self._note_dropped()
         return num_rows * self._rows.row_bytes
+
+    def _data(self, rows: torch.Tensor) -> memoryview:
+        data = rows.view(torch.uint8)
+        if self._rows.padding:
+            data = functional.pad(data, (0, self._rows.padding))
+        return memoryview(data.numpy()).cast("B")
 
     def _states(self, state: Any) -> torch.Tensor:
         """The rows of all tokens of the step [tokens, width]."""
@@ -248,7 +268,7 @@ class RowSender:
             self._warn_at = 2 * self._writer.num_dropped
             logger.warning(
                 "minedraft: %d hidden states were dropped so far: the drafter does not keep up; "
-                "requests that miss some are drafted with less context",
+                "requests that miss some are drafted with less context, or not for a step",
                 self._writer.num_dropped,
             )
 

@@ -25,19 +25,17 @@ _NAME = "launch_core_engines"
 _run_coordinator = coordinator.DPCoordinatorProc.run_coordinator
 
 
-def wrap_launches() -> None:
+def wrap_launches(ours: type) -> None:
     """Let no interrupt be lost in a launch, and no engine outlive a front end killed in it.
 
-    Safe to call again.
+    In launches with a config of class `ours`; others are vLLM's. Safe to call again.
     """
     for module in _launching():
         original = getattr(module, _NAME, None)
         if original is not None and not hasattr(original, "is_minedraft"):
-            wrapper = _wrap(original)
+            wrapper = _wrap(original, ours)
             wrapper.is_minedraft = True  # type: ignore[attr-defined]
             setattr(module, _NAME, wrapper)
-    # A spawned process finds the function by its name, and with it this module.
-    coordinator.DPCoordinatorProc.run_coordinator = staticmethod(run_coordinator)
 
 
 def run_coordinator(*args: Any, **kwargs: Any) -> None:
@@ -55,12 +53,27 @@ def _launching() -> list[ModuleType]:
     return [core_client] if several is None else [core_client, several]
 
 
-def _wrap(original: _Launch) -> _Launch:
+def _wrap(original: _Launch, ours: type) -> _Launch:
     @functools.wraps(original)
-    @contextmanager
-    def launch_core_engines(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        # Leaving the inner context waits until all engines have begun.
-        with kept_interrupts(), launch_guard(), original(*args, **kwargs) as launch:
-            yield launch
+    def launch_core_engines(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
+        launch = original(vllm_config, *args, **kwargs)
+        return _watched(launch) if isinstance(vllm_config, ours) else launch
 
     return launch_core_engines
+
+
+@contextmanager
+def _watched(launch: AbstractContextManager[Any]) -> Iterator[Any]:
+    # Leaving the inner context waits until all engines have begun.
+    with kept_interrupts(), launch_guard(), _watched_coordinator(), launch as launched:
+        yield launched
+
+
+@contextmanager
+def _watched_coordinator() -> Iterator[None]:
+    # A spawned process finds the function by its name, and with it this module.
+    coordinator.DPCoordinatorProc.run_coordinator = staticmethod(run_coordinator)
+    try:
+        yield
+    finally:
+        coordinator.DPCoordinatorProc.run_coordinator = staticmethod(_run_coordinator)

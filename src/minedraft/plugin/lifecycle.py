@@ -39,8 +39,10 @@ def begin_drafter(vllm_config: VllmConfig) -> None:
         return
     assert isinstance(vllm_config, MineDraftVllmConfig)
     if vllm_config.head_rows is not None:
-        most = vllm_config.scheduler_config.max_num_batched_tokens
-        vllm_config.row_ring = vllm_config.head_rows.make_ring(most)
+        limits = vllm_config.scheduler_config
+        vllm_config.row_ring = vllm_config.head_rows.make_ring(
+            limits.max_num_batched_tokens, limits.max_num_seqs
+        )
         vllm_config.row_path = vllm_config.row_ring.path
     vllm_config.drafter_launcher = drafter_launcher(config, vllm_config)
     vllm_config.starting_drafter = vllm_config.drafter_launcher.start()

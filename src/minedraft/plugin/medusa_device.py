@@ -94,7 +94,8 @@ class VllmMedusaDevice:
         return ()
 
     def reserve(self, request: DraftedRequest, num_tokens: int, chunk: int) -> bool:
-        """There is always room."""
+        """There is always room; of the tokens before the last one nothing is computed."""
+        request.num_computed = request.length - 1
         return True
 
     def run(self, rows: Sequence[Row]) -> Mapping[str, Sequence[Guess]]:
@@ -124,6 +125,12 @@ class VllmMedusaDevice:
         # The last committed token has not passed the target yet.
         return self._latest.at(request.key, len(request.committed) - 2)
 
+    def _state_that_is_there(self, request: DraftedRequest) -> bytes:
+        state = self._state(request)
+        if state is None:
+            raise KeyError(f"the state behind token {len(request.committed) - 1} of {request.key}")
+        return state
+
     def _span(self, row: Row) -> tuple[int, int]:
         """Which heads are asked: those behind the guesses that are there."""
         begin = len(row.request.guesses)
@@ -131,18 +138,24 @@ class VllmMedusaDevice:
 
     def _said(self, requests: Sequence[DraftedRequest], num_heads: int) -> list[list[Guess]]:
         """What the first heads say for each request."""
-        data = b"".join(filter(None, map(self._state, requests)))
+        data = b"".join(map(self._state_that_is_there, requests))
         states = torch.frombuffer(bytearray(data), dtype=self._dtype).view(len(requests), -1)
         states = states[:, : self._width].to(device=self._device, dtype=self._own_dtype)
-        logits = torch.stack(self._model.compute_logits(self._model(states)[:num_heads]))
-        best = logits[..., : self._vocab_size].float()
-        tokens = best.argmax(-1)
-        sure = torch.zeros(tokens.shape)
-        if self._with_confidences:
-            sure = best.log_softmax(-1).amax(-1).cpu()
+        by_head = [
+            self._best(logits)
+            for logits in self._model.compute_logits(self._model(states)[:num_heads])
+        ]
+        return [list(guesses) for guesses in zip(*by_head, strict=True)]
+
+    def _best(self, logits: torch.Tensor) -> list[Guess]:
+        """What one head says for each request, of its logits [requests, vocabulary]."""
+        logits = logits[:, : self._vocab_size]
+        tokens = logits.argmax(-1).tolist()
+        if not self._with_confidences:
+            return [Guess(token) for token in tokens]
+        sure = logits.amax(-1).float() - logits.float().logsumexp(-1)
         return [
-            [Guess(token, confidence=each) for token, each in zip(*pair, strict=True)]
-            for pair in zip(tokens.T.tolist(), sure.T.tolist(), strict=True)
+            Guess(token, confidence=each) for token, each in zip(tokens, sure.tolist(), strict=True)
         ]
 
 

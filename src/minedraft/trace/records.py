@@ -81,4 +81,4 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     hidden_state_bytes: Count = 0
     """Hidden states that the pass left for the drafter, which a head takes."""
     hidden_state_ns: Count = 0
-    """What of the pass that took, always by the machine's clock."""
+    """What of the pass that took; 0 by a virtual clock."""

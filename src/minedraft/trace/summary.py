@@ -63,7 +63,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     hidden_state_bytes: float | None
     """Mean bytes of hidden states for the drafter, over passes that left any."""
     hidden_state_share: float | None
-    """Time that this took, over the time of the same passes."""
+    """Time that this took, over the time of the same passes; None by a virtual clock. An emulated
+    pass hides it: it is over when its modelled time is."""
     drafter_losses: int
     """How often the drafter was lost."""
     wait_ms: float
@@ -123,7 +124,8 @@ def summarize(header: TraceHeader, steps: list[StepRecord]) -> Summary:
         steady_overlap_fraction=covered_fraction(_drafts(steady), passes),
         hidden_state_bytes=_mean(float(step.hidden_state_bytes) for step in sending),
         hidden_state_share=_ratio(
-            sum(step.hidden_state_ns for step in sending), sum(_verify_ns(step) for step in sending)
+            sum(step.hidden_state_ns for step in sending) or None,
+            sum(_verify_ns(step) for step in sending),
         ),
         drafter_losses=max((step.drafter_losses for step in steps), default=0),
         wait_ms=sum(step.wait_ns for step in steps) / NS_PER_MS,
