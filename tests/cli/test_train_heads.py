@@ -78,7 +78,7 @@ def test_a_run_that_was_stopped_goes_on(
         ("--chat", "has no chat template"),
         ("--draft-vocab 1", "--draft-vocab = 1"),
         ("--draft-vocab 9999", "draft_vocab=9999 must be from 1"),
-        ("--draft-vocab 99 --method eagle", "--draft-vocab = 99"),
+        ("--draft-vocab 99 --method eagle", "draft_vocab=99 must be None for eagle"),
     ],
 )
 def test_bad_flags_are_explained(

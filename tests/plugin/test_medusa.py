@@ -42,7 +42,7 @@ def medusa(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     texts = write_texts(model, PROMPTS, num_tokens=60, layers=None, temperature=0.0, seed=1)
-    return make_medusa(target, tmp_path_factory.mktemp("heads") / "medusa", list(texts), K, 400)
+    return make_medusa(target, tmp_path_factory.mktemp("heads") / "medusa", list(texts), K)
 
 
 def _options(head: Path, **more: Any) -> dict[str, Any]:

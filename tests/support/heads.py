@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from minedraft.heads import HeadKind, HeadTraining, TargetText, default_layers, train_head
 from minedraft.heads.eagle import head_config, new_head
 from minedraft.heads.medusa import medusa_config, new_medusa
-from minedraft.heads.vocabulary import frequent_tokens
 from minedraft.models.plain_llama import PlainLlama
 
 
@@ -65,18 +64,15 @@ def make_medusa(
     folder: Path,
     texts: Sequence[TargetText],
     num_heads: int,
-    draft_vocab: int | None = None,
 ) -> Path:
     """Medusa heads trained on `texts` of the target."""
-    output = PlainLlama.load(target).head
-    draft_ids = None if draft_vocab is None else frequent_tokens(texts, draft_vocab, len(output))
     head = train_head(
-        new_medusa(num_heads, output, draft_ids),
+        new_medusa(num_heads, PlainLlama.load(target).head),
         texts,
         (),
         HeadTraining(epochs=30, learning_rate=3e-2, depths=num_heads),
     )
     folder.mkdir(parents=True)
     config = json.loads((target / "config.json").read_text())
-    head.save(folder, medusa_config(num_heads, config, draft_vocab=draft_vocab))
+    head.save(folder, medusa_config(num_heads, config))
     return folder

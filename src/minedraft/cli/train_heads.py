@@ -33,6 +33,12 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "--method", choices=EAGLE_HEADS, default="eagle3", help="default: %(default)s"
     )
     eagle.add_argument("--depths", type=int, default=4, help="tokens ahead; default: %(default)s")
+    eagle.add_argument(
+        "--draft-vocab",
+        type=int,
+        metavar="N",
+        help="draft the N most frequent tokens of the texts alone (eagle3); default: all",
+    )
     medusa = subparsers.add_parser(
         "train-medusa",
         help="train Medusa heads for a small target on its own texts",
@@ -47,7 +53,7 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="N",
         help="each for one token more; default: %(default)s",
     )
-    medusa.set_defaults(method=MEDUSA)
+    medusa.set_defaults(method=MEDUSA, draft_vocab=None)
     for parser in (eagle, medusa):
         _add_shared(parser)
         parser.set_defaults(run=run)
@@ -70,12 +76,6 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="default: %(default)s")
-    parser.add_argument(
-        "--draft-vocab",
-        type=int,
-        metavar="N",
-        help="draft the N most frequent tokens of the texts alone (not with eagle); default: all",
-    )
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),
@@ -130,12 +130,6 @@ def _check(args: argparse.Namespace) -> None:
     check_int("--num-tokens", args.num_tokens, 2)
     check_int("--epochs", args.epochs, 1)
     check_int("--draft-vocab", args.draft_vocab, 2, optional=True)
-    if args.draft_vocab is not None and args.method == "eagle":
-        raise ConfigError.bad_value(
-            "--draft-vocab",
-            args.draft_vocab,
-            "not given with --method eagle, whose output matrix is the target's",
-        )
     check_int("--heads" if args.method == MEDUSA else "--depths", args.depths, 1, 16)
     check_int("--seed", args.seed, 0, 2**32 - 1)
     check_number("--temperature", args.temperature, 0.0, 10.0)

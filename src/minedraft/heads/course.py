@@ -49,6 +49,11 @@ class Course:
     """Of the checkpoint, by its name in torch."""
 
     def __post_init__(self) -> None:
+        if self.draft_vocab is not None and self.kind is not HeadKind.EAGLE3:
+            raise ValueError(
+                f"draft_vocab={self.draft_vocab} must be None for {self.kind.value}; vLLM loads "
+                "a head with fewer tokens than its target for eagle3 alone"
+            )
         if not 1 <= self.num_held_out < len(self.prompts):
             raise ValueError(
                 f"num_held_out={self.num_held_out} must be from 1 to the number of prompts less "
@@ -134,7 +139,7 @@ def _beginning(
     if course.draft_vocab is not None:
         draft_ids = frequent_tokens(texts, course.draft_vocab, len(plain.head))
     if course.kind is HeadKind.MEDUSA:
-        return new_medusa(course.training.depths, plain.head, draft_ids)
+        return new_medusa(course.training.depths, plain.head)
     return new_head(
         course.kind,
         plain.shape,
@@ -148,10 +153,11 @@ def _beginning(
 
 
 def _config(course: Course, target: Mapping[str, Any], layers: Sequence[int]) -> dict[str, Any]:
-    stored: dict[str, Any] = {"draft_vocab": course.draft_vocab, "dtype": course.dtype}
     if course.kind is HeadKind.MEDUSA:
-        return medusa_config(course.training.depths, target, **stored)
-    return head_config(course.kind, target, layers, **stored)
+        return medusa_config(course.training.depths, target, dtype=course.dtype)
+    return head_config(
+        course.kind, target, layers, draft_vocab=course.draft_vocab, dtype=course.dtype
+    )
 
 
 def _texts(

@@ -157,7 +157,9 @@ def new_head(
         ValueError: an EAGLE head, whose output matrix is the target's, with `draft_ids`.
     """
     if draft_ids is not None and kind is HeadKind.EAGLE:
-        raise ValueError("draft_vocab is not for an eagle head, but for eagle3 and medusa")
+        raise ValueError(
+            "draft_ids must be None for an eagle head: its output matrix is the target's"
+        )
     hidden = embedding.shape[1]
     prefix = _layer_prefix(kind)
 

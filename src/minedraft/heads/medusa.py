@@ -24,13 +24,14 @@ from minedraft.models.folders import save_weights
 class MedusaHeads:
     """One block for each token ahead, each a layer with a way past it; all tensors float32.
 
-    `weights` are named as in a checkpoint, without `.weight`. `output` [draft vocabulary, hidden]
-    is the target's, or the rows of `draft_ids` of it, and is not trained.
+    `weights` are named as in a checkpoint, without `.weight`. `output` [vocabulary, hidden] is the
+    target's, and is not trained. Their vocabulary is whole: vLLM 0.32 refuses to load one that has
+    a token map.
     """
 
     weights: Mapping[str, Tensor]
     output: Tensor
-    draft_ids: Tensor | None = None
+    draft_ids: None = None
 
     def drafts(self, ids: Tensor, states: Tensor, depths: int) -> Sequence[Tensor]:
         """See Head.drafts; of all heads that there are, `depths` are asked."""
@@ -54,31 +55,22 @@ class MedusaHeads:
         """See Head.save; `config` is the heads' own, see `medusa_config`."""
         tensors = {f"{name}.weight": each for name, each in self.weights.items()}
         tensors["lm_head.weight"] = self.output
-        tensors = as_dtype(tensors, config["dtype"])
-        if self.draft_ids is not None:
-            tensors["token_map"] = self.draft_ids
-        save_weights(folder, tensors)
+        save_weights(folder, as_dtype(tensors, config["dtype"]))
         (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def new_medusa(num_heads: int, output: Tensor, draft_ids: Tensor | None = None) -> MedusaHeads:
+def new_medusa(num_heads: int, output: Tensor) -> MedusaHeads:
     """Heads to begin training with: each says what the target says next (Medusa, section 2.2.1).
 
     `output` is the target's matrix, of all its tokens [vocabulary, hidden].
     """
     hidden = output.shape[1]
     weights = {_name(at): torch.zeros(hidden, hidden) for at in range(num_heads)}
-    if draft_ids is not None:
-        output = output[draft_ids]
-    return MedusaHeads(weights=weights, output=output, draft_ids=draft_ids)
+    return MedusaHeads(weights=weights, output=output)
 
 
 def medusa_config(
-    num_heads: int,
-    target: Mapping[str, Any],
-    *,
-    draft_vocab: int | None = None,
-    dtype: str = "float32",
+    num_heads: int, target: Mapping[str, Any], *, dtype: str = "float32"
 ) -> dict[str, Any]:
     """The config.json of heads for a target with the config `target`."""
     return {
@@ -89,7 +81,6 @@ def medusa_config(
         "num_heads": num_heads,
         "num_hidden_layers": 1,
         "original_lm_head": True,
-        "truncated_vocab_size": draft_vocab or target["vocab_size"],
         "dtype": dtype,
     }
 
